@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import scipy.stats
 
-from tff_mf.experiments.output import figures
+from tff_mf.experiments import plots
 
 FOLDER = pathlib.Path(__file__).parents[1] / "docs" / "results"
 # First those that are expected to be better where ε is small.
@@ -102,8 +102,8 @@ def crossing(levels: np.ndarray, ratio: np.ndarray) -> float | None:
 
 def _draw(cells: Sequence[Cell], setting: Cell, path: pathlib.Path) -> None:
     names = list(dict.fromkeys(cell["mechanism"] for cell in cells))
-    styles = figures.styles(names)
-    with figures.picture(path, size=(figures.PAGE, 2.6), columns=2) as (_, panels):
+    styles = plots.styles(names)
+    with plots.picture(path, size=(plots.PAGE, 2.6), columns=2) as (_, panels):
         accuracy, error = panels[0]
         for index, name in enumerate(names):
             own = [cell for cell in cells if cell["mechanism"] == name]
@@ -114,7 +114,7 @@ def _draw(cells: Sequence[Cell], setting: Cell, path: pathlib.Path) -> None:
             means, halves = zip(*spans, strict=True)
             accuracy.errorbar(at, means, halves, label=label, capsize=2, **styles[name].line())
         accuracy.set_xscale("log")
-        figures.ticks_at(accuracy.xaxis, {cell["epsilon"]: f"{cell['epsilon']:g}" for cell in cells})
+        plots.ticks_at(accuracy.xaxis, {cell["epsilon"]: f"{cell['epsilon']:g}" for cell in cells})
         accuracy.set_ylabel("test accuracy, %")
         accuracy.set_ylim(bottom=76)  # Below the curves there is room for the legend.
         accuracy.legend(loc="lower right")
@@ -123,8 +123,8 @@ def _draw(cells: Sequence[Cell], setting: Cell, path: pathlib.Path) -> None:
         error.axhline(1, **styles["identity"].line() | {"marker": ""})
         error.set_xscale("log")
         error.set_yscale("log")
-        figures.plain_ticks(error.xaxis)
-        figures.plain_ticks(error.yaxis)
+        plots.plain_ticks(error.xaxis)
+        plots.plain_ticks(error.yaxis)
         error.set_ylabel("error relative to DP-SGD")
         for panel in (accuracy, error):
             panel.set_xlabel("ε at δ = 1e-5, for one example")

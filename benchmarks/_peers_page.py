@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tff_mf.experiments.output import figures
+from tff_mf.experiments import plots
 
 PLAIN = "plain TensorFlow"
 _TITLES = {"lstm": "LSTM of the papers, 10 clients × 32 sentences", "conv": "light model, 100 clients × 16 sentences"}
@@ -60,15 +60,15 @@ def filled(text: str, found: Mapping[str, Any]) -> str:
 
 def draw(found: Mapping[str, Any], path: pathlib.Path) -> None:
     """Draws what has been measured: times over clients and sizes, and memory over rounds."""
-    looks = figures.styles(next(iter(found["table"].values()))["times"])
+    looks = plots.styles(next(iter(found["table"].values()))["times"])
     panels = [functools.partial(_over_clients, model, part, looks) for model, part in found["table"].items()]
     if "size" in found:
         panels.append(functools.partial(_over_sizes, found["size"], looks))
     if "memory" in found:
         panels.append(functools.partial(_over_rounds, found["memory"]["conv"]))
     rows, columns = -(-len(panels) // 2), min(2, len(panels))
-    size = (figures.PAGE if columns == 2 else figures.PAGE / 2, 2.7 * rows + 0.3)
-    with figures.picture(path, size=size, rows=rows, columns=columns) as (drawn, places):
+    size = (plots.PAGE if columns == 2 else plots.PAGE / 2, 2.7 * rows + 0.3)
+    with plots.picture(path, size=size, rows=rows, columns=columns) as (drawn, places):
         for panel, place in itertools.zip_longest(panels, places.flat):
             if panel is None:
                 place.set_axis_off()
@@ -77,7 +77,7 @@ def draw(found: Mapping[str, Any], path: pathlib.Path) -> None:
         drawn.legend(*places.flat[0].get_legend_handles_labels(), loc="outside upper center", ncols=4)
 
 
-def _over_clients(model: str, part: Mapping[str, Any], looks: Mapping[str, figures.Style], panel: Any) -> None:
+def _over_clients(model: str, part: Mapping[str, Any], looks: Mapping[str, plots.Style], panel: Any) -> None:
     own = {_CLIENTS[model]: part["times"]} | {int(number): times for number, times in part["clients"].items()}
     for peer in next(iter(part["clients"].values())):
         values = [1000 * _cpu(own[number][peer]) / number for number in sorted(own)]
@@ -87,7 +87,7 @@ def _over_clients(model: str, part: Mapping[str, Any], looks: Mapping[str, figur
     _finish(panel)
 
 
-def _over_sizes(sizes: Mapping[str, Any], looks: Mapping[str, figures.Style], panel: Any) -> None:
+def _over_sizes(sizes: Mapping[str, Any], looks: Mapping[str, plots.Style], panel: Any) -> None:
     numbers = sorted(map(int, sizes))
     millions = [number / 1e6 for number in numbers]
     for peer in sizes[str(numbers[0])]["times"]:
@@ -103,12 +103,12 @@ def _cpu(pairs: Pairs) -> float:
 
 
 def _finish(panel: Any) -> None:
-    figures.plain_ticks(panel.xaxis)
-    figures.plain_ticks(panel.yaxis)
+    plots.plain_ticks(panel.xaxis)
+    plots.plain_ticks(panel.yaxis)
 
 
 def _over_rounds(memory: Mapping[str, Sequence[float]], panel: Any) -> None:
-    for name, look in figures.styles(["worker", "python"]).items():
+    for name, look in plots.styles(["worker", "python"]).items():
         panel.plot(memory["round"], [each / 1e6 for each in memory[name]], label=name, color=look.color)
     panel.set(xlabel="round of 100 clients", ylabel="memory, MB", ylim=(0, None))
     panel.set_title("memory of Python and of TFF's worker")

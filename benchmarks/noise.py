@@ -202,17 +202,17 @@ def _sweep(plot: str | None) -> None:
         print(f"{name}: " + ", ".join(f"{d:,}: {1000 * s:.2f} ms" for d, s in zip(DIMENSIONS, seconds, strict=True)))
     if plot is None:
         return
-    from tff_mf.experiments.output import figures
+    from tff_mf.experiments import plots
 
-    with figures.picture(plot, size=(figures.PAGE, 3.0), columns=2) as (_, panels):
+    with plots.picture(plot, size=(plots.PAGE, 3.0), columns=2) as (_, panels):
         left, right = panels[0]
         memory = {"color": "black", "linestyle": ":", "linewidth": 0.9}
         bands, seconds = zip(*against_bands, strict=True)
-        (style,) = figures.styles(["banded-toeplitz"]).values()
+        (style,) = plots.styles(["banded-toeplitz"]).values()
         left.loglog(bands, 1000 * np.array(seconds), label="banded Toeplitz, mean of a round", **style.line())
         left.loglog(bands, 4e9 * np.array(bands) / bytes_a_second, label="reading all rows once", **memory)
         left.set(xlabel="bands, for 1,000,000 parameters", ylabel="milliseconds a round")
-        for name, style in figures.styles(fixed).items():
+        for name, style in plots.styles(fixed).items():
             right.loglog(DIMENSIONS, 1000 * np.array(against_dimension[name]), label=name, **style.line())
         right.loglog(DIMENSIONS, 4e3 * np.array(DIMENSIONS) / bytes_a_second, label="reading one row", **memory)
         right.set(xlabel="parameters", ylabel="milliseconds a round")

@@ -9,7 +9,7 @@ import pytest
 
 ROOT = pathlib.Path(__file__).parents[1]
 PAGE = ROOT / "CONTRIBUTING.md"
-MOST = {"tff_mf": (15, 10), "aggregators": (8, 4), "experiments": (12, 7)}
+MOST = {"tff_mf": (15, 10), "aggregators": (8, 4), "experiments": (13, 7)}
 
 
 @pytest.fixture(scope="module")

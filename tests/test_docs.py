@@ -249,31 +249,30 @@ RESULTS = DOCS / "results"
 
 @pytest.mark.parametrize("path", sorted(RESULTS.glob("*.toml")), ids=lambda path: path.stem)
 def test_settings_of_results_are_whole_and_named_in_their_page(path):
-    from tff_mf.experiments.comparison import _spec
+    from tff_mf.experiments import compare
 
-    assert _spec.read(path)
+    assert compare.read(path)
     assert f"docs/results/{path.name}" in (DOCS / "results.md").read_text()
 
 
 def test_the_specification_of_the_page_has_the_runs_that_it_says(tmp_path):
-    from tff_mf.experiments.comparison import _spec
+    from tff_mf.experiments import compare
 
     (block,) = re.findall(r"^```toml\n(.*?)^```", (DOCS / "experiments.md").read_text(), re.S | re.M)
     (tmp_path / "spec.toml").write_text(block)
-    assert len(_spec.read(tmp_path / "spec.toml")) == 3 * 3 + 2 * 3 * 3
+    assert len(compare.read(tmp_path / "spec.toml")) == 3 * 3 + 2 * 3 * 3
 
 
 def test_figures_of_results_are_what_their_command_wrote():
-    from tff_mf.experiments import comparison
-    from tff_mf.experiments.comparison import _report, _spec
+    from tff_mf.experiments import compare
     from tff_mf.experiments.output import typed
     from tff_mf.experiments.output.console import markdown
     from tff_mf.experiments.runs import statements
 
     page = (DOCS / "results.md").read_text()
-    result = typed.read(RESULTS / "pydoc.json", comparison.ComparisonResult, "comparison")
-    assert result.runs_planned == len(_spec.read(RESULTS / "pydoc.toml"))
-    _, _, heading, _, accuracies, *_ = markdown(_report.blocks(result)).split("\n\n")
+    result = typed.read(RESULTS / "pydoc.json", compare.ComparisonResult, "comparison")
+    assert result.runs_planned == len(compare.read(RESULTS / "pydoc.toml"))
+    _, _, heading, _, accuracies, *_ = markdown(compare.blocks(result)).split("\n\n")
     assert accuracies in page
     for part in (heading, statements.CHOICE_OF_SETTINGS):
         assert " ".join(part.split()) in " ".join(page.split())
@@ -290,10 +289,10 @@ def test_figures_of_results_are_what_their_command_wrote():
 
 def test_the_demo_trains_two_rows_of_the_results_page():
     """With the same settings, so that the page's figures are of the demo too."""
-    from tff_mf.experiments.comparison import _spec, specs
+    from tff_mf.experiments import compare
 
-    of_page = {run.label: run.settings for run in _spec.read(RESULTS / "pydoc.toml") if run.settings.seed == 0}
-    assert all(of_page[run.label] == run.settings for run in _spec.read(specs.path_of("demo")))
+    of_page = {run.label: run.settings for run in compare.read(RESULTS / "pydoc.toml") if run.settings.seed == 0}
+    assert all(of_page[run.label] == run.settings for run in compare.read(compare.spec_path("demo")))
 
 
 def test_tables_of_peers_are_of_what_was_measured():

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from tff_mf.experiments.comparison import specs
+from tff_mf.experiments import compare
 
 HERE = pathlib.Path(__file__).parent.parent
 TABLES = (HERE / "docs" / "papers.md").read_text()
@@ -87,11 +87,11 @@ def test_the_totals_are_those_of_the_tables():
 
 
 def test_specifications_of_the_page_exist_and_all_are_on_it():
-    assert set(re.findall(r"--spec ([\w-]+)", PAGE)) == {"NAME", *specs.names()} - {"demo"}
+    assert set(re.findall(r"--spec ([\w-]+)", PAGE)) == {"NAME", *compare.spec_names()} - {"demo"}
     table = (HERE / "docs" / "experiments.md").read_text().split("| `--spec` | runs |")[1].split("\n\n")[0]
     # The first cell of a row has the names.
     cells = " ".join(re.findall(r"^\|([^|]+)\|", table, re.M))
-    assert set(re.findall(r"`([\w-]+)`", cells)) == set(specs.names())
+    assert set(re.findall(r"`([\w-]+)`", cells)) == set(compare.spec_names())
 
 
 def test_checks_of_the_page_exist():

@@ -80,9 +80,9 @@ class NumberOr(click.ParamType):
 
 
 def _specs() -> list[str]:
-    from ..comparison import specs
+    from ..compare import spec_names
 
-    return specs.names()
+    return spec_names()
 
 
 def _presets() -> list[str]:
@@ -280,9 +280,9 @@ def check_plot(file: str | None) -> None:
     if file is None:
         return
     required_packages.packages("--plot", "matplotlib")
-    from ..output import figures
+    from .. import plots
 
-    figures.checked_path(file)
+    plots.checked_path(file)
 
 
 def check_together(alone: Mapping[str, Collection[str]], needs: Mapping[str, str] | None = None) -> None:

@@ -28,9 +28,9 @@ def show(file: str, flags: Flags, plot: str | None) -> Answer:
     _options.check_plot(plot)
     mechanism, setting = _in_its_setting(file, flags)
     if plot is not None:
-        from ..output import mechanism_plots
+        from .. import plots
 
-        mechanism_plots.check_rounds(setting.rounds)
+        plots.check_rounds(setting.rounds)
     found = guarantees.Found(mechanism=mechanism, setting=setting, flags=flags)
     ended = mechanism.optimized_for
     facts = {**found.described(), **_parameters(mechanism), **found.losses()}
@@ -38,10 +38,10 @@ def show(file: str, flags: Flags, plot: str | None) -> Answer:
         search = {"converged": ended.converged, "duality_gap": ended.duality_gap}
         facts |= {name: value for name, value in search.items() if value is not None}
     if plot is not None:
-        from ..output import mechanism_plots
+        from .. import plots
 
         drawn = (mechanism, setting.rounds, setting.participation, guarantees.workload_of(setting))
-        mechanism_plots.mechanism(*drawn, plot)
+        plots.draw_mechanism(*drawn, plot)
         facts["plot"] = plot
     words = {"mechanism": guarantees.title(file, mechanism)}
     first = ("sensitivity", *guarantees.LOSSES)

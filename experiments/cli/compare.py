@@ -1,6 +1,5 @@
 """`tff-mf compare`: many runs from one specification."""
 
-import dataclasses
 import pathlib
 
 import rich_click as click
@@ -53,14 +52,15 @@ def compared(
     """Does what `compare` is asked for."""
     from tff_mf.base import required_packages
 
-    from .. import comparison
+    from .. import compare as sweep
 
     validation.whole("jobs", jobs)
     path = _path_of(file, spec)
-    size = comparison.size(path, dataset=dataset)
-    in_words = f"{path.stem}: {size.runs:,} runs of {size.rounds:,} rounds and {size.client_updates:,} client updates."
+    settings = [run.settings for run in sweep.read(path, dataset=dataset)]
+    rounds, updates = (sum(run.rounds for run in settings), sum(run.rounds * run.clients_per_round for run in settings))
+    in_words = f"{path.stem}: {len(settings):,} runs of {rounds:,} rounds and {updates:,} client updates."
     if dry_run:
-        return Answer(dataclasses.asdict(size), [in_words])
+        return Answer({"runs": len(settings), "rounds": rounds, "client_updates": updates}, [in_words])
     required_packages.packages("A comparison", "tensorflow", "tensorflow_privacy", "tensorflow_federated", "matplotlib")
     from ..output import progress
     from ..runs import folders
@@ -68,7 +68,7 @@ def compared(
     # Refused before anything is printed: a refusal is one line.
     folder = folders.continued_folder(pathlib.Path(out) if out else pathlib.Path("runs", path.stem))
     progress.say(in_words)
-    result = comparison.run_comparison(
+    result = sweep.run_comparison(
         path,
         folder,
         child=f"{__package__}._comparison_child",
@@ -77,23 +77,23 @@ def compared(
         say=lambda text: progress.say(f"compare: {text}"),
     )
     written = [str(folder), *(str(folder / picture) for picture in result.pictures)]
-    words = comparison.blocks(result, name=path.stem, written=written)
+    words = sweep.blocks(result, name=path.stem, written=written)
     return Answer(result.as_json(), words, failed=bool(result.runs_failed))
 
 
 def _path_of(file: str | None, spec: str | None) -> pathlib.Path:
-    from ..comparison import specs
+    from ..compare import spec_names, spec_path
 
-    if file in specs.names() and spec is None and not pathlib.Path(file).exists():
+    if file in spec_names() and spec is None and not pathlib.Path(file).exists():
         raise InputValueError(f"SPEC.toml={file!r} is no file; did you mean --spec {file}?")
     if (file is None) == (spec is None):
         raise InputValueError("Give either a file, SPEC.toml, or --spec NAME, and not both; --list shows the names.")
-    return specs.path_of(spec) if spec is not None else pathlib.Path(file or "")
+    return spec_path(spec) if spec is not None else pathlib.Path(file or "")
 
 
 def _listed() -> Answer:
-    from ..comparison import about, specs
+    from ..compare import about, spec_names, spec_path
 
-    found = {name: about(specs.path_of(name)) for name in specs.names()}
+    found = {name: about(spec_path(name)) for name in spec_names()}
     lines = [(name, ". ".join(filter(None, (each["title"], each.get("paper")))) + ".") for name, each in found.items()]
     return Answer(found, [Facts(lines)])

@@ -20,7 +20,7 @@ import scipy.stats
 
 import tff_mf
 from tff_mf.base import checkpoint_files
-from tff_mf.experiments.comparison import _report, _results, _runs, _spec
+from tff_mf.experiments import compare
 from tff_mf.experiments.output.console import markdown
 from tff_mf.experiments.runs import derived, ledger, names, statements
 from tff_mf.experiments.runs.statements import Reason
@@ -48,7 +48,7 @@ epsilon = 4.0
 def planned(tmp_path, text):
     path = tmp_path / "spec.toml"
     path.write_text(text)
-    return _spec.read(path)
+    return compare.read(path)
 
 
 def test_lists_are_multiplied_within_a_grid_and_grids_are_added(tmp_path):
@@ -80,7 +80,7 @@ def test_equal_settings_are_one_run_and_other_settings_another(tmp_path):
 def test_other_data_are_another_run(tmp_path):
     path = tmp_path / "spec.toml"
     path.write_text(SPEC)
-    names = {_spec.read(path, {"pydoc": tmp_path / name})[0].name for name in ("one.sqlite", "two.sqlite")}
+    names = {compare.read(path, {"pydoc": tmp_path / name})[0].name for name in ("one.sqlite", "two.sqlite")}
     assert len(names) == 2
 
 
@@ -92,7 +92,7 @@ def claimed(seed, *reasons):
 
 
 def finished(label, rate, seed, accuracy, validation, rmse=0.1, privacy=("epsilon", 2.0)):
-    return _results.Finished(
+    return compare.Finished(
         label=label,
         privacy=privacy,
         seed=seed,
@@ -106,23 +106,20 @@ def finished(label, rate, seed, accuracy, validation, rmse=0.1, privacy=("epsilo
     )
 
 
-def some_levels():
-    return _results.levels(
-        [
-            *(finished("blt", 0.5, seed, 0.2 + seed / 100, 0.3, rmse=0.01) for seed in range(3)),
-            *(finished("blt", 1.0, seed, 0.1, 0.4, rmse=0.01) for seed in range(3)),
-            *(finished("blt", 1.7, seed, 0.9, 0.2, rmse=0.01) for seed in range(3)),
-            *(finished("identity", rate, seed, 0.05, rate, rmse=0.1) for seed in range(2) for rate in (0.1, 0.2)),
-        ]
-    )
+SOME = [
+    *(("blt", 0.5, seed, 0.2 + seed / 100, 0.3) for seed in range(3)),
+    *(("blt", 1.0, seed, 0.1, 0.4) for seed in range(3)),
+    *(("blt", 1.7, seed, 0.9, 0.2) for seed in range(3)),
+    *(("identity", rate, seed, 0.05, rate) for seed in range(2) for rate in (0.1, 0.2)),
+]
 
 
 def test_rates_are_chosen_by_validation_and_never_by_test():
-    blt, identity = some_levels()
-    assert (blt.label, blt.rate, identity.rate) == ("blt", 1.0, 0.2)
-    assert not blt.at_edge
-    assert identity.at_edge
-    assert list(blt.accuracies.values()) == [0.1, 0.1, 0.1]
+    blt, identity = compare.levels([finished(*run) for run in SOME])
+    assert (blt.mechanism, blt.server_learning_rate, identity.server_learning_rate) == ("blt", 1.0, 0.2)
+    assert not blt.rate_at_edge
+    assert identity.rate_at_edge
+    assert list(blt.accuracy_by_seed.values()) == [0.1, 0.1, 0.1]
 
 
 def test_the_table_has_the_papers_numbers_and_marks_what_did_not_learn():
@@ -133,8 +130,8 @@ def test_the_table_has_the_papers_numbers_and_marks_what_did_not_learn():
     ]
     paper = {"test_accuracy": 23.19, "rms_loss": 8.6}
     runs = [dataclasses.replace(run, published=paper if run.label == "Band MF" else {}) for run in runs]
-    result = _report.result_of(_results.levels(runs), planned=4, done=4, failed={})
-    text = markdown(_report.blocks(result))
+    result = compare.result_of(runs, planned=4, failed={})
+    text = markdown(compare.blocks(result))
     assert re.search(r"\| Band MF +\| 20.00 ± 0.00 \(23.19\) +\|", text)
     assert re.search(r"\| DP-SGD +\| 7.00 ± 0.00\* +\|", text)
     assert re.search(r"\| the most frequent word +\| 8.00 +\|", text)
@@ -151,13 +148,13 @@ def test_the_table_has_the_papers_numbers_and_marks_what_did_not_learn():
 def test_rates_are_compared_over_the_seeds_that_all_have():
     """The second rate has no run of the seed whose validation is easiest."""
     runs = [finished("blt", 0.5, 0, 0.1, 0.9), finished("blt", 0.5, 1, 0.1, 0.1), finished("blt", 1.0, 1, 0.1, 0.2)]
-    (level,) = _results.levels(runs)
-    assert level.rate == 1.0
+    (level,) = compare.levels(runs)
+    assert level.server_learning_rate == 1.0
 
 
 @hypothesis.given(st.lists(st.floats(0, 1), min_size=2, max_size=8, unique=True))
 def test_the_interval_is_students(values):
-    mean, half = _results.mean_and_half_width(values)
+    mean, half = compare.mean_and_half_width(values)
     low, high = scipy.stats.t.interval(0.95, len(values) - 1, loc=np.mean(values), scale=scipy.stats.sem(values))
     assert (mean - half, mean + half) == (pytest.approx(low, abs=1e-9), pytest.approx(high, abs=1e-9))
 
@@ -165,14 +162,14 @@ def test_the_interval_is_students(values):
 def test_gaps_are_paired_by_seed():
     better = [finished("blt", 1.0, seed, value, 0.1) for seed, value in enumerate((0.5, 0.3, 0.1))]
     worse = [finished("identity", 1.0, seed, value, 0.1) for seed, value in enumerate((0.4, 0.2, 0.0))]
-    (gap,) = _results.gaps(_results.levels(better + worse))
+    (gap,) = compare.gaps(compare.levels(better + worse))
     assert (gap.better, gap.worse, gap.seeds) == ("blt", "identity", 3)
     assert gap.gap == pytest.approx(0.1)
     assert gap.half_width_95 == pytest.approx(0.0, abs=1e-12)
     other = [finished("identity", 1.0, 0, 0.4, 0.1, privacy=("epsilon", 8.0))]
-    assert _results.gaps(_results.levels(better + other)) == []
+    assert compare.gaps(compare.levels(better + other)) == []
     third = [finished("tree", 1.0, seed, value, 0.1) for seed, value in enumerate((0.45, 0.26, 0.03))]
-    found = _results.gaps(_results.levels(better + worse + third))
+    found = compare.gaps(compare.levels(better + worse + third))
     pairs = {(gap.better, gap.worse): (gap.neighbours, gap.gap) for gap in found}
     assert pairs == {
         ("blt", "tree"): (True, pytest.approx(0.16 / 3)),
@@ -182,12 +179,11 @@ def test_gaps_are_paired_by_seed():
 
 
 def test_a_level_states_no_more_than_each_of_its_runs():
-    level, _ = some_levels()
     cut = [Reason(field="log", text=str(seed)) for seed in range(3)]
-    refused = [dataclasses.replace(run, claim=claimed(run.seed, cut[run.seed])) for run in level.best[1:]]
-    mixed = dataclasses.replace(level, best=[level.best[0], *refused])
-    (stated,) = _report.result_of([mixed], planned=3, done=3, failed={}).levels
-    assert stated.claim == refused[0].claim
+    runs = [finished("blt", 1.0, seed, 0.1, 0.4) for seed in range(3)]
+    mixed = [runs[0], *(dataclasses.replace(run, claim=claimed(run.seed, cut[run.seed])) for run in runs[1:])]
+    (stated,) = compare.levels(mixed)
+    assert stated.claim == mixed[1].claim
 
 
 def test_rates_of_the_paper_are_proposed_from_its_noise():
@@ -209,7 +205,7 @@ def run_by_code(out, codes, say):
     """Does runs that are programs by name, and returns the last line of each, since none writes a report."""
     (out / "logs").mkdir()
     planned = [types.SimpleNamespace(name=name) for name in codes]
-    return _runs.run_missing(planned, lambda run: [sys.executable, "-c", codes[run.name]], out, at_once=2, say=say)
+    return compare.run_missing(planned, lambda run: [sys.executable, "-c", codes[run.name]], out, at_once=2, say=say)
 
 
 def test_runs_are_done_in_parallel_and_what_failed_is_told(tmp_path):

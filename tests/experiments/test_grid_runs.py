@@ -13,8 +13,7 @@ import safetensors.numpy
 import tff_mf
 from tff_mf import aggregators
 from tff_mf.accounting import grid_charge
-from tff_mf.experiments import reports
-from tff_mf.experiments.comparison import _spec, specs
+from tff_mf.experiments import compare, reports
 from tff_mf.experiments.guard._checks import check_aggregator
 from tff_mf.experiments.runs import amplification, layers, names
 from tff_mf.experiments.runs.derived import dimension_of, grid_of
@@ -202,7 +201,9 @@ def test_every_mechanism_of_train_has_a_guarantee_and_noise_on_a_grid(name):
 
 
 def test_auto_is_the_default():
-    assert {RunSettings(**GIVEN).grid, *(run.settings.grid for run in _spec.read(specs.path_of("demo")))} == {"auto"}
+    assert {RunSettings(**GIVEN).grid, *(run.settings.grid for run in compare.read(compare.spec_path("demo")))} == {
+        "auto"
+    }
     small = RunSettings(**GIVEN, noise_multiplier=1.0, mechanism="identity").privacy_plan(tff_mf.Identity())
     assert small.grid == tff_mf.Grid(bits=16, max_clients=1000)
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import tff_mf
+from tff_mf.experiments import compare
 from tff_mf.experiments.central_training import training as central
-from tff_mf.experiments.comparison import _runs
 from tff_mf.experiments.output import typed
 from tff_mf.experiments.runs import layers, names
 from tff_mf.experiments.runs.amplification import own
@@ -332,7 +332,7 @@ def test_norms_are_fitted_where_the_mechanism_has_them(tmp_path):
 
 def test_a_comparison_keeps_mechanisms_of_other_settings_apart():
     settings = [{}, {"unit_norms": False}, {"sampling": "fixed-epochs"}, {"objective": "rms"}]
-    made = {_runs._name(configured(mechanism="banded", **each)) for each in settings}
+    made = {compare.artifact_name(configured(mechanism="banded", **each)) for each in settings}
     assert len(made) == len(settings)
 
 

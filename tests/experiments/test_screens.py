@@ -17,10 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tff_mf
-from tff_mf.experiments import cli
-from tff_mf.experiments.comparison import _report, _results, charts
-from tff_mf.experiments.output import figures as output_figures
-from tff_mf.experiments.output import mechanism_plots, progress
+from tff_mf.experiments import cli, compare, plots
+from tff_mf.experiments.output import progress
 from tff_mf.experiments.runs import statements
 from tff_mf.experiments.training.datasets import named_data
 from tff_mf.numerics import digits
@@ -136,18 +134,18 @@ CLAIM = statements.claim(
 def drawn(monkeypatch):
     """The figures that were drawn while it was asked for."""
     figures = []
-    original = output_figures.figure.Figure
+    original = plots.figure.Figure
 
     def build(*arguments, **options):
         figures.append(original(*arguments, **options))
         return figures[-1]
 
-    monkeypatch.setattr(output_figures.figure, "Figure", build)
+    monkeypatch.setattr(plots.figure, "Figure", build)
     return figures
 
 
 def draw_mechanism(path, mechanism=None, schema=SCHEMA):
-    mechanism_plots.mechanism(mechanism or tff_mf.Tree(32), 32, schema, tff_mf.PrefixSum(), path)
+    plots.draw_mechanism(mechanism or tff_mf.Tree(32), 32, schema, tff_mf.PrefixSum(), path)
 
 
 @pytest.mark.sampled(most=2)
@@ -174,7 +172,7 @@ def test_nothing_of_matplotlib_is_changed_for_others(tmp_path):
 def test_a_large_matrix_is_drawn_by_means_of_squares(tmp_path, drawn):
     """All entries of 4,000 rounds took a minute and 1.6 GB."""
     rounds = 1030
-    mechanism_plots.mechanism(tff_mf.Tree(rounds), rounds, SCHEMA, tff_mf.PrefixSum(), tmp_path / "x.png")
+    plots.draw_mechanism(tff_mf.Tree(rounds), rounds, SCHEMA, tff_mf.PrefixSum(), tmp_path / "x.png")
     image = drawn[0].axes[0].get_images()[0]
     matrix, starts = tff_mf.Tree(rounds).encoder(rounds), range(0, rounds, 2)
     squares = [[matrix[i : i + 2, j : j + 2].mean() for j in starts] for i in starts]
@@ -182,40 +180,40 @@ def test_a_large_matrix_is_drawn_by_means_of_squares(tmp_path, drawn):
     assert tuple(image.get_extent()) == (-0.5, rounds - 0.5, rounds - 0.5, -0.5)
 
 
-def level(label, privacy, accuracies, rmse=0.1):
-    best = [
-        _results.Finished(
-            label=label, privacy=privacy, seed=seed, rate=1.0, effective_rmse=rmse, accuracy=accuracy,
+def finished(label, accuracies):
+    return [
+        compare.Finished(
+            label=label, privacy=("epsilon", 2.0), seed=seed, rate=1.0, effective_rmse=0.1, accuracy=accuracy,
             validation_accuracy=accuracy, history=[(2, accuracy / 2), (4, accuracy)], claim=CLAIM,
             test_sentences=70,
         )
         for seed, accuracy in enumerate(accuracies)
     ]  # fmt: skip
-    return _results.Level(label=label, privacy=privacy, best=best, tried={0.5: 0.1, 1.0: 0.2, 2.0: 0.1})
-
-
-def draw_comparison(found, folder):
-    result = _report.result_of(found, planned=9, done=9, failed={})
-    return charts.draw(result, folder, setting="n = 4, b = 2, k = 2", min_sep=2)
 
 
 def test_no_interval_reaches_below_0_or_above_100(tmp_path, drawn):
-    found = [
-        level("blt", ("epsilon", 2.0), (0.9, 0.999)),
-        level("identity", ("epsilon", 2.0), (0.0001, 0.02)),
-        level("banded", ("epsilon", 2.0), (0.1,)),
-    ]
-    mean, half = _results.mean_and_half_width([0.01, 2.0])
+    high, low = (0.9, 0.9, 0.999), (0.0001, 0.0001, 0.05)
+    runs = [*finished("blt", high), *finished("identity", low), *finished("banded", (0.1, 0.1, 0.1))]
+    mean, half = compare.mean_and_half_width([100 * value for value in low])
     assert mean < half, "the interval as it is reaches below 0"
-    draw_comparison(found, tmp_path)
+    compare.draw(compare.result_of(runs, planned=9, failed={}), tmp_path, title="n = 4")
     axes = drawn[1].axes[0]
     segments = np.concatenate([bars.get_segments() for container in axes.containers for bars in container.lines[2]])
     assert len(segments) == 3
     assert segments[..., 1].min() >= 0
-    assert segments[1, :, 1].max() == pytest.approx(mean + half), "the other side is whole"
+    assert segments[2, :, 1].max() == pytest.approx(mean + half), "the other side is whole"
     assert segments[..., 1].max() <= 100
     assert axes.get_ylim()[0] == 0
     assert len({x for (x, _), _ in segments}) == 3, "intervals are side by side"
+
+
+def test_intervals_of_too_few_seeds_are_not_drawn(tmp_path, drawn):
+    runs = [*finished("blt", (0.9, 0.8)), *finished("identity", (0.1, 0.1, 0.3))]
+    compare.draw(compare.result_of(runs, planned=5, failed={}), tmp_path, title="n = 4")
+    axes = drawn[1].axes[0]
+    segments = np.concatenate([bars.get_segments() for container in axes.containers for bars in container.lines[2]])
+    assert np.ptp(segments[..., 1], axis=1).max() == 0
+    assert "too few seeds" in drawn[1].get_suptitle()
 
 
 def test_a_picture_that_fails_leaves_the_old_one(tmp_path):

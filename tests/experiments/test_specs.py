@@ -7,7 +7,7 @@ import pytest
 
 import tff_mf
 from tff_mf.base.errors import InputError
-from tff_mf.experiments.comparison import _spec, specs
+from tff_mf.experiments import compare
 from tff_mf.experiments.runs import statements
 from tff_mf.planning import deployed_population
 
@@ -52,7 +52,7 @@ def full(tmp_path_factory):
     """The runs of every specification at full size."""
     patch = pytest.MonkeyPatch()
     patch.setenv("TFF_MF_CACHE", str(tmp_path_factory.mktemp("cache")))
-    found = {name: _spec.read(specs.path_of(name)) for name in specs.names()}
+    found = {name: compare.read(compare.spec_path(name)) for name in compare.spec_names()}
     patch.undo()
     return found
 
@@ -190,7 +190,7 @@ def test_epsilon_of_figure_13_is_the_papers(full, label, paper_counts, we_count)
 def test_published_values_are_only_for_tables_that_say_what_they_are(tmp_path):
     path = tmp_path / "own.toml"
     path.write_text('preset = "choquette2023-banded"\n[run]\nrounds = 2052\n')
-    assert _spec.read(path)[0].published == {}
+    assert compare.read(path)[0].published == {}
 
 
 @pytest.mark.parametrize(
@@ -206,7 +206,7 @@ def test_published_values_are_only_for_tables_that_say_what_they_are(tmp_path):
 )
 def test_wrong_keys_of_tables_are_named(tmp_path, text, named):
     with pytest.raises(InputError) as caught:
-        _spec.read(written(tmp_path, text))
+        compare.read(written(tmp_path, text))
     for part in named:
         assert part in str(caught.value)
 
@@ -217,5 +217,5 @@ def test_a_dry_run_counts_what_will_run(tmp_path):
 
 
 def test_the_list_has_a_line_for_each():
-    assert set(result_of("compare", "--list")) == set(specs.names())
-    assert all(name in printed("compare", "--list") for name in specs.names())
+    assert set(result_of("compare", "--list")) == set(compare.spec_names())
+    assert all(name in printed("compare", "--list") for name in compare.spec_names())

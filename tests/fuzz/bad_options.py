@@ -177,7 +177,7 @@ def outcomes(folder: pathlib.Path, *, inputs: int, seed: int, only: str) -> Iter
     import scipy.optimize  # noqa: F401
 
     # Matplotlib starts processes to find fonts, once.
-    from tff_mf.experiments.output import figures  # noqa: F401
+    from tff_mf.experiments import plots  # noqa: F401
 
     prepare(folder)
     # A module that is loaded here would count as loaded in every fork.

@@ -24,10 +24,9 @@ from outcomes import CRASHED, HANGS, Outcome
 import tff_mf
 from tff_mf import artifacts
 from tff_mf.base.errors import InputError
-from tff_mf.experiments import reports
+from tff_mf.experiments import compare, reports
 from tff_mf.experiments.bundles import _source
 from tff_mf.experiments.central_training.training import PRESETS
-from tff_mf.experiments.comparison import _spec
 from tff_mf.experiments.runs import initial_model, layers, ledger
 
 _HANG_SECONDS = 120.0
@@ -202,7 +201,7 @@ def _settings() -> list[Reader]:
 
     return [
         Reader(name="run settings (TOML)", made=toml, read=_OneFile(config)),
-        Reader(name="comparison (TOML)", made=toml, read=_OneFile(_spec.read)),
+        Reader(name="comparison (TOML)", made=toml, read=_OneFile(compare.read)),
         preset_reader("preset (TOML)", layers.PRESETS),
         preset_reader("preset of central training (TOML)", PRESETS),
     ]

@@ -1,4 +1,4 @@
-"""Charts, the style of all pictures, and how they are saved: in the format of the file's ending, with equal bytes.
+"""All pictures: their style, how they are saved (equal pictures give equal bytes), and the picture of a mechanism.
 
 The colors are Okabe and Ito's, which people with any color vision can distinguish; curves also differ in markers
 and dashes, for printers without colors. Widths suit a paper: one column, or the page.
@@ -10,7 +10,7 @@ import itertools
 import math
 import os
 import pathlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import matplotlib
@@ -21,7 +21,7 @@ import tff_mf
 from tff_mf.base import validation
 from tff_mf.base.errors import InputValueError
 
-from . import files
+from .output import files
 
 ENDINGS = (".png", ".svg", ".pdf")
 COLUMN, PAGE = 3.4, 7.0
@@ -66,6 +66,10 @@ class Style:
     marker: str
     dashes: Any
 
+    def faint(self) -> dict[str, Any]:
+        """Returns the arguments of `Axes.plot` for what stands behind other lines."""
+        return {"color": self.color, "linewidth": 0.4, "alpha": 0.4}
+
     def line(self) -> dict[str, Any]:
         """Returns the arguments of `Axes.plot`; markers are hollow, so that none hides another."""
         return {
@@ -79,7 +83,6 @@ class Style:
 
 # Without yellow, which is too light for a thin line.
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#56B4E9", "#E69F00", "#777777")
-_MOST_MARKS = 12
 _MARKERS = ("o", "s", "^", "v", "D", "P", "X", "*")
 _DASHES: tuple[Any, ...] = ("-", *((0, lengths) for lengths in (
     (5, 1.5), (1, 1), (5, 1.5, 1, 1.5), (8, 2), (3, 1, 1, 1, 1, 1), (2, 1.5), (1, 2.5)
@@ -185,88 +188,6 @@ def ticks_at(axis: Any, labels: Mapping[float, str]) -> None:
     axis.set_minor_locator(ticker.NullLocator())
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Axis:
-    """An axis of a chart.
-
-    Attributes:
-        label: What is on it, with its unit.
-        log: Whether it is logarithmic.
-        from_zero: Whether it begins at 0.
-        whole: Whether it has whole numbers only.
-        ticks: Ticks at these values alone, with their labels; `None` for round values.
-    """
-
-    label: str
-    log: bool = False
-    from_zero: bool = False
-    whole: bool = False
-    ticks: Mapping[float, str] | None = None
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Curve:
-    """Values to draw.
-
-    Attributes:
-        name: Its name in the legend, by which its style is chosen.
-        points: Places and values; where a value is `None` or not finite, the curve is interrupted.
-        drawn: "line"; "steps", where between two points the larger value holds; "dots"; or "bars".
-        intervals: How far the interval of each point extends below and above it; empty if there is none.
-        faint: Whether it stands behind the others, without a marker or an entry of the legend.
-        aside: A factor of the places, so that intervals do not overlap.
-        look: Arguments of `Axes.plot` in place of its style.
-    """
-
-    name: str
-    points: Sequence[tuple[float, float | None]]
-    drawn: str = "line"
-    intervals: Sequence[tuple[float, float]] = ()
-    faint: bool = False
-    aside: float = 1.0
-    look: Mapping[str, Any] | None = None
-
-    @property
-    def known(self) -> bool:
-        """Whether one of the points has a value."""
-        return any(y is not None and math.isfinite(y) for _, y in self.points)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Chart:
-    """What a panel of a picture, or a figure of a page, shows.
-
-    Attributes:
-        name: Its name, which is part of the ids in a page.
-        title: What it shows.
-        note: What to know about it, in a page.
-        x: The horizontal axis.
-        y: The vertical axis.
-        curves: What is drawn.
-        value: Writes a value in the table of a page: an ε is rounded up.
-        names: Names whose styles are chosen first, so that a name looks the same in several charts.
-    """
-
-    name: str
-    title: str
-    note: str = ""
-    x: Axis
-    y: Axis
-    curves: Sequence[Curve]
-    value: Callable[[float], str] = lambda value: shown(value)
-    names: Sequence[str] = ()
-
-    @property
-    def looks(self) -> dict[str, Style]:
-        """The style of each name."""
-        return styles([*self.names, *(curve.name for curve in self.curves)])
-
-    @property
-    def named(self) -> list[Curve]:
-        """The curves of the legend."""
-        return [curve for curve in self.curves if not curve.faint]
-
-
 def shown(value: float) -> str:
     """Returns the label of a tick.
 
@@ -275,49 +196,6 @@ def shown(value: float) -> str:
         ('2,000', '0.3', '1e-08')
     """
     return f"{value:,.0f}" if 1000 <= abs(value) < 1e7 else f"{value:g}"
-
-
-def draw(axes: Any, chart: Chart) -> None:
-    """Draws curves and axes of a chart; markers of coinciding curves are at different points."""
-    looks = chart.looks
-    for curve in chart.curves:
-        if curve.faint and curve.known:
-            faint = {"color": looks[curve.name].color, "linewidth": 0.4, "alpha": 0.4, **(curve.look or {})}
-            axes.plot(*_places(curve), **faint)
-    for index, curve in enumerate(chart.named):
-        look = looks[curve.name].line() if curve.look is None else dict(curve.look)
-        if not curve.known:
-            continue
-        x, y = _places(curve)
-        if curve.drawn == "bars":
-            axes.bar(x, y, 0.7, color=look["color"], label=curve.name)
-        elif curve.drawn == "dots":
-            axes.plot(x, y, label=curve.name, clip_on=False, **{**look, "linestyle": ""})
-        elif curve.drawn == "steps":
-            axes.plot(*safe_steps(x, y), label=curve.name, clip_on=False, **{**look, "marker": ""})
-        elif curve.intervals:
-            spans = np.transpose(curve.intervals)
-            axes.errorbar(x, y, yerr=spans, capsize=2, elinewidth=0.7, label=curve.name, **look)
-        else:
-            # A marker on an axis is whole.
-            every = _marked(index, len(x), len(chart.named))
-            axes.plot(x, y, label=curve.name, markevery=every, clip_on=False, **look)
-    for axis, given in ((axes.xaxis, chart.x), (axes.yaxis, chart.y)):
-        _set_axis(axis, given)
-
-
-def safe_steps(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the corners of a line that has the larger of two values everywhere between them.
-
-    Example:
-        >>> safe_steps(np.array([1.0, 3.0]), np.array([2.0, 5.0]))
-        (array([1., 1., 3., 3.]), array([2., 5., 5., 5.]))
-    """
-    # Beside a gap, the maximum is no number, so that it stays one.
-    larger = np.maximum(y[:-1], y[1:])
-    heights = np.column_stack([y[:-1], larger, larger]).ravel()
-    places = np.column_stack([x[:-1], x[:-1], x[1:]]).ravel()
-    return np.append(places, x[-1:]), np.append(heights, y[-1:])
 
 
 def legend_below(drawn: figure.Figure, panels: Iterable[Any], columns: int) -> None:
@@ -365,27 +243,116 @@ def checked_path(path: str | os.PathLike, option: str = "plot") -> pathlib.Path:
     return path
 
 
-def _places(curve: Curve) -> np.ndarray:
-    """Returns places and values, with no number where there is no value."""
-    found = np.array([(x * curve.aside, math.nan if y is None else y) for x, y in curve.points], dtype=float).T
-    return np.where(np.isfinite(found), found, math.nan)
+# Enough to see the structure.
+_MOST_ROUNDS_DRAWN = 4096
+# More than the dots of a panel. The colors of all entries would take half a gigabyte per matrix.
+_MOST_CELLS = 1024
+# Relative to the largest entry: smaller entries are rounding errors, or zero.
+_SMALLEST_DRAWN = 1e-12
+_POSITIVE, _NEGATIVE = styles(["blt", "banded"]).values()
 
 
-def _marked(index: int, points: int, count: int) -> tuple[int, int]:
-    every = max(1, min(count, points), -(-points // _MOST_MARKS))
-    return index % count * every // count, every
+def draw_mechanism(
+    drawn: tff_mf.Mechanism,
+    rounds: int,
+    participation: tff_mf.Participation,
+    workload: tff_mf.Workload,
+    path: str | os.PathLike,
+) -> None:
+    """Draws C, C⁻¹ and B = A·C⁻¹ as images, the first columns of C and C⁻¹, and the error of each round.
+
+    Ticks are at multiples of the b of the participation, and the ending of the path is the format.
+    """
+    check_rounds(rounds)
+    inverse = drawn.inverse(rounds)
+    matrices = {"C": drawn.encoder(rounds), "C⁻¹": inverse, "B = A·C⁻¹": workload.applied_to(inverse)}
+    ticks = multiples(participation.min_sep, rounds) if participation.max_participations > 1 else {}
+    with picture(path, size=(PAGE, 4.4), rows=2, columns=3) as (whole, panels):
+        for axes, (name, matrix) in zip(panels[0], matrices.items(), strict=True):
+            _image(whole, axes, name, matrix, ticks)
+        for axes, name in zip(panels[1], ("C", "C⁻¹"), strict=False):
+            _column(axes, name, matrices[name][:, 0], participation.min_sep if ticks else None)
+        errors = np.linalg.norm(matrices["B = A·C⁻¹"], axis=1)
+        axes = panels[1, 2]
+        axes.plot(errors, color=_POSITIVE.color)
+        axes.set(title="error of each round, σ = ζ = 1", xlabel="round t", ylabel="‖row t of B‖", ylim=(0, None))
+        if ticks:
+            ticks_at(axes.xaxis, ticks)
+        whole.suptitle(f"{_name(drawn)}: {setting(rounds, participation)}")
 
 
-def _set_axis(axis: Any, given: Axis) -> None:
-    axis.set_label_text(given.label)
-    if given.log:
-        axis.axes.set(**{f"{axis.axis_name}scale": "log"})
-    if given.from_zero:
-        axis.axes.set(**{f"{axis.axis_name}lim": (0, None)})
-    if given.ticks is not None:
-        ticks_at(axis, given.ticks)
-    elif given.log:
-        plain_ticks(axis)
-    else:
-        axis.get_major_locator().set_params(integer=given.whole)
-        axis.set_major_formatter(ticker.FuncFormatter(lambda value, _: shown(value)))
+def check_rounds(rounds: int) -> None:
+    """Refuses more rounds than a picture can show."""
+    if rounds > _MOST_ROUNDS_DRAWN:
+        raise InputValueError(f"rounds={rounds} are too many to draw: --plot takes at most {_MOST_ROUNDS_DRAWN}.")
+
+
+def _image(whole: Any, axes: Any, name: str, matrix: np.ndarray, ticks: Mapping[float, str]) -> None:
+    # The diagonal would make the rest invisible, so the scale ignores the largest hundredth of the entries.
+    limit = np.quantile(np.abs(matrix[np.tri(len(matrix), dtype=bool)]), 0.99) or 1.0
+    edges = (-0.5, len(matrix) - 0.5, len(matrix) - 0.5, -0.5)
+    image = axes.imshow(
+        _cells(matrix), extent=edges, cmap="RdBu_r", vmin=-limit, vmax=limit, interpolation="antialiased"
+    )
+    # The picture marks values beyond the scale.
+    whole.colorbar(image, ax=axes, shrink=0.85, extend="both" if np.abs(matrix).max() > limit else "neither")
+    axes.set(title=name, xlabel="column", ylabel="round t")
+    axes.grid(visible=False)
+    if ticks:
+        ticks_at(axes.xaxis, ticks)
+        ticks_at(axes.yaxis, {at: f"{at:,}" for at in ticks})
+
+
+def _cells(matrix: np.ndarray) -> np.ndarray:
+    """Returns a small matrix as it is, and of a large one the means over square blocks, for fast drawing."""
+    size = len(matrix)
+    starts = np.arange(0, size, -(-size // _MOST_CELLS))
+    counts = np.diff(starts, append=size)
+    sums = np.add.reduceat(np.add.reduceat(matrix, starts, axis=0), starts, axis=1)
+    return sums / np.outer(counts, counts)
+
+
+def _column(axes: Any, name: str, column: np.ndarray, min_sep: int | None) -> None:
+    """Draws magnitudes on logarithmic scales, with the diagonal at 0."""
+    lags = np.arange(len(column))
+    for sign, style, label in ((1, _POSITIVE, "positive"), (-1, _NEGATIVE, "negative")):
+        chosen = sign * column > 0
+        if chosen[1:].any():
+            values = np.where(chosen, np.abs(column), np.nan)
+            axes.plot(lags, values, color=style.color, linestyle=style.dashes, label=label)
+            # A line needs neighboring entries, which columns of a tree do not always have.
+            alone = chosen & ~np.append(chosen[1:], False) & ~np.insert(chosen[:-1], 0, False)
+            dots = {"color": style.color, "linestyle": "", "marker": ".", "clip_on": False}
+            # Without points, an unclipped line has no bounds, and the layout of the figure collapses.
+            if alone[1:].any():
+                axes.plot(lags[1:][alone[1:]], np.abs(column[1:][alone[1:]]), **dots)
+    axes.plot(lags[:1], np.abs(column[:1]), **{**_POSITIVE.line(), "linestyle": ""}, label="diagonal", clip_on=False)
+    if not column[1:].any():
+        axes.text(0.5, 0.7, "all others are 0", transform=axes.transAxes, ha="center")
+    axes.set(title=f"first column of {name}, magnitude", xlabel="rounds after the diagonal", yscale="log")
+    axes.set_xscale("symlog", linthresh=1, linscale=0.4)
+    axes.set_xlim(-0.15, max(1, len(column)))
+    axes.set_ylim(bottom=max(axes.get_ylim()[0], _SMALLEST_DRAWN * np.abs(column).max()))
+    ticks_at(axes.xaxis, _logarithmic(min_sep, len(column)))
+    plain_ticks(axes.yaxis)
+    axes.legend()
+
+
+def _logarithmic(min_sep: int | None, rounds: int) -> dict[float, str]:
+    """Returns ticks at 0, at powers of ten below b, and at b and as many of its multiples as fit."""
+    end = rounds if min_sep is None else min_sep / 2
+    powers = [10**power for power in range(len(str(rounds))) if 10**power < end]
+    shown: dict[float, str] = {0: "0"} | {at: f"{at:,}" for at in powers}
+    if min_sep is not None:
+        times = itertools.takewhile(lambda each: each * min_sep < rounds, (4**power for power in itertools.count()))
+        shown |= {each * min_sep: times_b(each) for each in times}
+    return shown
+
+
+def _name(drawn: tff_mf.Mechanism) -> str:
+    kind = drawn.kind.replace("_", "-")
+    for parameter in ("buffers", "bands", "variant"):
+        value = getattr(drawn, parameter, None)
+        if value is not None:
+            return f"{kind}-{value}" if isinstance(value, str) else f"{kind}, {value} {parameter}"
+    return kind
