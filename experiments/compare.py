@@ -883,7 +883,8 @@ def draw(result: ComparisonResult, folder: pathlib.Path, *, title: str) -> list[
                 _draw_over_rounds(axes, level, looks[level.mechanism])
             axes.set(title=f"Noise for {column}", xlabel="round", xlim=(0, None), ylim=(0, None))
         panels[0, 0].set_ylabel("validation accuracy, known words (%)")
-        whole.suptitle(f"{title}; each seed (thin) and their mean")
+        several = any(level.seeds > 1 for level in best)
+        whole.suptitle(f"{title}; {'each seed (thin) and their mean' if several else 'one seed'}", fontsize=7.5)
         plots.legend_below(whole, panels[0], 2 * len(columns))
 
     has_intervals = all(level.seeds >= _FEWEST_SEEDS for level in best)
@@ -899,10 +900,11 @@ def draw(result: ComparisonResult, folder: pathlib.Path, *, title: str) -> list[
             if values[0] > 0:
                 axes.set_xscale("log")
             plots.ticks_at(axes.xaxis, {value: f"{value:g}" for value in values})
+            axes.margins(x=0.5 if len(values) == 1 else 0.1, y=0.1)
             axes.set(xlabel={"epsilon": "ε", "noise_multiplier": "noise multiplier σ"}[kind], ylim=(0, None))
         panels[0, 0].set_ylabel("test accuracy, known words (%)")
-        shown = "mean and 95 % interval over seeds" if has_intervals else "mean; too few seeds for an interval"
-        whole.suptitle(f"{title}; {shown}")
+        shown = "mean and 95 % interval over seeds" if has_intervals else "too few seeds for an interval"
+        whole.suptitle(f"{title}; {shown}", fontsize=7.5)
         plots.legend_below(whole, panels[0], 2 * len(kinds))
     return [over_rounds, over_privacy]
 

@@ -151,12 +151,6 @@ def multiples(min_sep: int, rounds: int, *, most: int = 6) -> dict[float, str]:
     return {each * min_sep: times_b(each) for each in times}
 
 
-def round_ticks(min_sep: int, rounds: int) -> dict[float, str] | None:
-    """Returns ticks at multiples of b, with numbers; `None` if fewer than two multiples fit."""
-    at = list(multiples(min_sep, rounds, most=5))
-    return {each: f"{each:,}" for each in at} if len(at) > 2 else None
-
-
 def times_b(times: int) -> str:
     """Returns the label of a multiple of b.
 
