@@ -725,7 +725,7 @@ def gaps(best: Sequence[LevelResult]) -> list[Gap]:
     for (above, better), (below, worse) in itertools.combinations(enumerate(best), 2):
         one, other = better.accuracy_by_seed, worse.accuracy_by_seed
         common = sorted(one.keys() & other.keys())
-        if better.level != worse.level or not common:
+        if better.privacy != worse.privacy or not common:
             continue
         mean, half = mean_and_half_width([one[seed] - other[seed] for seed in common])
         result.append(

@@ -12,6 +12,7 @@ import dataclasses
 import fractions
 import functools
 import math
+import sys
 import typing
 
 import numpy as np
@@ -84,6 +85,11 @@ class CyclicPoisson(SecretSampling):
             raise InputValueError(
                 f"clients_per_round={self.clients_per_round} exceeds the {group} clients in each of the "
                 f"groups={self.groups} of population={self.population}: take fewer groups, or smaller cohorts."
+            )
+        if group >= 2**53 or self.probability < sys.float_info.min:
+            raise InputValueError(
+                f"clients_per_round={self.clients_per_round} is too small a part of the population for the arithmetic "
+                "of ε: take larger cohorts, or the number of clients that can really take part."
             )
 
     @property

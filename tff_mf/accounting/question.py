@@ -210,7 +210,10 @@ class SecretSampling(Sampling):
             if field.type is int:
                 object.__setattr__(self, field.name, validation.whole(field.name, value))
             elif value is not None or field.default is not None:
-                validation.positive(field.name, value)
+                number = validation.positive(field.name, value)
+                # Accounting is in floats: a fraction becomes one.
+                if not isinstance(value, int | float):
+                    object.__setattr__(self, field.name, number)
 
     @abc.abstractmethod
     def run(self, question: Question) -> SecretRun:
