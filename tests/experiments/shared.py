@@ -8,6 +8,7 @@ import pathlib
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+import click
 import click.testing
 import numpy as np
 from scipy import stats
@@ -43,6 +44,13 @@ def printed(*arguments: object) -> str:
 def result_of(*arguments: object) -> Any:
     """Returns what a command prints with `--json`."""
     return json.loads(printed(*arguments, "--json"))
+
+
+def leaves() -> dict[str, click.Command]:
+    """Returns each subcommand by its name."""
+    context = click.Context(cli)
+    found = {name: cli.get_command(context, name) for name in cli.list_commands(context)}
+    return {name: command for name, command in found.items() if command is not None}
 
 
 def critical(folder: pathlib.Path) -> list[str]:

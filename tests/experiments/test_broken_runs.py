@@ -5,7 +5,6 @@ import pathlib
 import shutil
 
 import pytest
-import run_folders
 from run_folders import (
     change_json,
     consistent,
@@ -90,7 +89,7 @@ OTHER_NOISE = replaced("run.json", '"noise_multiplier": 5.0', '"noise_multiplier
 BROKEN = {
     "log": {
         "run.json was edited": OTHER_NOISE,
-        "line 2 is damaged": replaced("ledger.jsonl", '"clip_norm": 1.0', '"clip_norm": "1.5"', anew=True),
+        "line 2 is damaged": replaced("ledger.jsonl", '"clip_norm":1.0', '"clip_norm":"1.5"', anew=True),
         **{text: text_of("metrics.csv", content) for text, content in METRICS.items()},
     },
     "model": {"its hash is not the one": another_model},
@@ -241,6 +240,7 @@ def another_artifact(folder):
 
 
 DAMAGED = "is damaged ("
+BEGUN_AGAIN = {"kind": "begun", "round": 9, "attempt": 2, "clients": ["c0"], "divisor": 2, "clip_norm": 1.0}
 # Runs whose logs do not fit, with every hash as it follows.
 LOGS = [
     ("mechanism", "hash differs", another_artifact),
@@ -266,7 +266,7 @@ LOGS = [
         inserted(-1, {"kind": "released", "round": 10}),
     ),
     ("one release a round", "released before round 1|out of order", in_ledger(another_order)),
-    ("one release a round", "begun again after it was released", inserted(-1, run_folders.begun(9, ["c0"], attempt=2))),
+    ("one release a round", "begun again after it was released", inserted(-1, BEGUN_AGAIN)),
     ("one release a round", "ended after 8 rounds", in_ledger(lambda found: [*found[:-1], {**found[-1], "rounds": 8}])),
     (
         *("one release a round", "attempt 2 of round 3 follows 0 attempts"),

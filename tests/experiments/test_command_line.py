@@ -12,7 +12,6 @@ import click
 import forking
 import msgspec
 import pytest
-from bad_values import leaves
 
 import tff_mf
 from tff_mf.experiments import cli
@@ -22,7 +21,7 @@ from tff_mf.experiments.runs.settings import RunSettings
 from tff_mf.experiments.sampling.settings import SAMPLINGS
 
 from . import shared
-from .shared import printed, refused, result_of
+from .shared import leaves, printed, refused, result_of
 
 
 def refused_lines():
@@ -42,13 +41,14 @@ def test_a_wrong_line_is_refused_in_one_line_with_nothing_written(typed, tmp_pat
     assert list(tmp_path.iterdir()) == []
 
 
+LEAVES = leaves()
 COHORTS = ["--population", 90, "--clients-per-round", 3]
 
 
 def test_an_option_means_the_same_wherever_it_is():
     """One help, type and default for each name; of --set and --preset, which settings there are is the command's."""
     meanings = {}
-    for _, command in leaves():
+    for command in LEAVES.values():
         for each in command.params:
             if isinstance(each, click.Option):
                 text = each.help.partition(":")[0] if each.name == "assigned" else each.help
@@ -64,7 +64,7 @@ def test_an_option_of_a_setting_has_the_name_and_the_default_of_the_runs_record(
     fields = {field.name: field for field in msgspec.structs.fields(RunSettings)}
     described = typed.described(RunSettings)
     found = 0
-    for _, command in leaves():
+    for command in LEAVES.values():
         for each in command.params:
             name = max(each.opts, key=len).removeprefix("--").replace("-", "_")
             if isinstance(each, click.Option) and name in fields:
@@ -80,10 +80,10 @@ def test_an_option_of_a_setting_has_the_name_and_the_default_of_the_runs_record(
 
 
 def test_the_command_line_is_small_enough_to_learn():
-    counted = {name: sum(isinstance(each, click.Option) for each in command.params) for name, command in leaves()}
+    counted = {name: sum(isinstance(each, click.Option) for each in command.params) for name, command in LEAVES.items()}
     assert sum(counted.values()) + len(cli.cli.params) <= 220
     assert counted["train"] <= 45
-    for name, _ in leaves():
+    for name in LEAVES:
         assert len(options_of(printed(*name.split(), "--help"))) == counted[name], name
 
 
@@ -121,7 +121,6 @@ COMMAND = pathlib.Path(sys.executable).with_name("tff-mf")
 SCHEMA = ["--min-sep", "4", "--max-participations", "2"]
 
 
-LEAVES = dict(leaves())
 FLAGS = {flag for leaf in LEAVES.values() for each in leaf.params for flag in (*each.opts, *each.secondary_opts)} | {
     "--help",
     "--version",
@@ -247,3 +246,14 @@ def test_doctor():
         "training",
     ]
     assert "tensorflow-federated==" in run("doctor", "--requirements").stdout
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [{"PYTHONIOENCODING": "ascii"}, {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}],
+)
+def test_result_on_a_terminal_that_has_no_greek(environment):
+    line = [COMMAND, "account", "identity", "--noise-multiplier", "3", "--rounds", "20", "--sampling", "single"]
+    done = subprocess.run([*line, "--delta", "1e-6"], capture_output=True, env={**os.environ, **environment})
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert b"1.448" in done.stdout

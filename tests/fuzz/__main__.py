@@ -1,7 +1,6 @@
-"""Mutates what readers, checks and commands take, and prints what came of it: `make fuzz`.
+"""Mutates what readers and checks take, and prints what came of it: `make fuzz`.
 
 python tests/fuzz readers          bytes and structures, damaged and forged, in every reader of files
-python tests/fuzz options          wrong values of every option, setting and environment variable
 python tests/fuzz damage           files of a run, damaged as a disk damages them
 """
 
@@ -17,7 +16,6 @@ from outcomes import told
 # Of each part, the module whose `outcomes` makes its inputs, and how many by default.
 PARTS = {
     "readers": ("readers", 2_000_000),
-    "options": ("bad_options", 10**6),
     "damage": ("damaged_files", 12),
 }
 
@@ -31,7 +29,7 @@ def main() -> None:
         help="how many, at most; of damage, of each kind to each file, 0 for a quarter of the kinds",
     )
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--only", default="", help="a part of the names of readers, commands, or ways to tamper")
+    parser.add_argument("--only", default="", help="a part of the names of readers")
     parser.add_argument("--out", type=pathlib.Path, help="file for the table")
     parser.add_argument("--junit", type=pathlib.Path, help="file for the numbers, as JUnit's XML")
     given = parser.parse_args()

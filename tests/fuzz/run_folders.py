@@ -4,7 +4,7 @@ import csv
 import inspect
 import json
 import pathlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ import safetensors.numpy
 import tff_mf
 from tff_mf.experiments import reports, sampling
 from tff_mf.experiments.output import files
-from tff_mf.experiments.runs import names
+from tff_mf.experiments.runs import ledger, names
 from tff_mf.experiments.runs.metrics import ACCURACY
 
 SCHEMA = tff_mf.MinSep(min_sep=3, max_participations=3)
@@ -21,7 +21,6 @@ EVALUATED = ("loss", ACCURACY)
 COLUMNS = ("round", "seconds", *EVALUATED)
 
 Cohorts = Sequence[Sequence[str]]
-TIME = "2026-01-02T03:04:05+00:00"
 Entry = dict[str, Any]
 
 
@@ -72,12 +71,11 @@ def run(
     *,
     divisors: Sequence[float] | None = None,
     clip_norms: Sequence[float] | None = None,
-    restarts: Iterable[int] = (),
-    twice: Iterable[int] = (),
-    killed: Iterable[int] = (),
+    restarts: Collection[int] = (),
+    killed: Collection[int] = (),
     ended: bool = True,
 ) -> None:
-    """Writes the files that a run writes round by round; nothing is refused.
+    """Writes the files that a run writes round by round, and those of a run before it go.
 
     Args:
         folder: The run's folder.
@@ -85,27 +83,24 @@ def run(
         divisors: What the sum of each round is divided by.
         clip_norms: The clip norm of each round.
         restarts: Rounds in which noise starts anew.
-        twice: Rounds that are begun and released, and begun and released again.
         killed: Rounds in which the run is killed before their release, and goes on.
         ended: Whether the ledger says that the run ended.
     """
     rounds = cohorts() if rounds is None else rounds
-    entries: list[Entry] = [opened(folder)]
-    for number, clients in enumerate(rounds, start=1):
-        times = 1 + (number in tuple(twice)) + (number in tuple(killed))
-        for attempt in range(1, times + 1):
-            if number in tuple(restarts):
-                entries.append({"kind": "restarted", "round": number})
-            about = {
-                "divisor": 2 if divisors is None else divisors[number - 1],
-                "clip_norm": 1.0 if clip_norms is None else clip_norms[number - 1],
-            }
-            entries.append(begun(number, clients, attempt=attempt, **about))
-            if number in tuple(twice) or attempt == times:
-                entries.append({"kind": "released", "round": number})
-    if ended:
-        entries.append(end_of(len(rounds)))
-    write_ledger(folder, entries)
+    (folder / names.LEDGER).unlink(missing_ok=True)
+    with ledger.open_ledger(folder / names.LEDGER) as book:
+        for number, clients in enumerate(rounds, start=1):
+            for _ in range(1 + (number in killed)):
+                book.begin(
+                    number,
+                    clients,
+                    divisor=2 if divisors is None else divisors[number - 1],
+                    clip_norm=1.0 if clip_norms is None else clip_norms[number - 1],
+                    restarts=number in restarts,
+                )
+            book.released_until(number)
+        if ended:
+            book.end()
     metrics(folder, len(rounds))
 
 
@@ -115,31 +110,6 @@ def finished(folder: pathlib.Path, **more: Any) -> dict[str, Any]:
     start(folder, **{name: value for name, value in more.items() if name not in of_run})
     run(folder, **{name: value for name, value in more.items() if name in of_run})
     return reports.write(folder, realised=True)
-
-
-def opened(folder: pathlib.Path, **changes: Any) -> Entry:
-    """Returns the first entry of a ledger, bound to the current configuration."""
-    about = files.file_hash(folder / names.RUN_JSON)
-    return {"kind": "opened", "version": 1, "run": "0" * 32, "bound_to": about, "time": TIME, **changes}
-
-
-def end_of(rounds: int) -> Entry:
-    """Returns the last entry of a ledger."""
-    return {"kind": "ended", "rounds": rounds, "time": TIME}
-
-
-def begun(
-    number: int, clients: Sequence[str], *, attempt: int = 1, divisor: float = 2, clip_norm: float = 1.0
-) -> Entry:
-    """Returns the entry of a round that begins."""
-    return {
-        "kind": "begun",
-        "round": number,
-        "attempt": attempt,
-        "clients": list(clients),
-        "divisor": divisor,
-        "clip_norm": clip_norm,
-    }
 
 
 def read_entries(folder: pathlib.Path) -> list[Entry]:
