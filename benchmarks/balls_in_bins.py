@@ -1,6 +1,6 @@
 """Certified ε of balls-in-bins sampling at n = 2052, b = 342, k = 6, and the time it takes.
 
-    python benchmarks/balls_in_bins.py
+    python benchmarks/balls_in_bins.py [--only NAME]
     python benchmarks/balls_in_bins.py --jax-privacy /path/to/other/venv/bin/python
 
 Prints for each mechanism, at noise that gives unamplified ε of 1 to 16 at δ = 1e-6: the estimate, the certified ε with
@@ -83,23 +83,26 @@ def beside_jax_privacy(python: str) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--jax-privacy", metavar="PYTHON", help="python of a venv with jax_privacy 2.0.0")
-    python = parser.parse_args().jax_privacy
-    if python:
-        beside_jax_privacy(python)
+    parser.add_argument("--only", default="", metavar="NAME", help="mechanisms whose name has this in it")
+    given = parser.parse_args()
+    if given.jax_privacy:
+        beside_jax_privacy(given.jax_privacy)
     else:
-        own()
+        own({name: mechanism for name, mechanism in mechanisms().items() if given.only in name})
 
 
-def own() -> None:
+def own(chosen: dict[str, tff_mf.Mechanism]) -> None:
     p = tff_mf.MinSep(min_sep=BINS, max_participations=LIMIT)
     total = time.process_time()
-    for name, mechanism in mechanisms().items():
+    for name, mechanism in chosen.items():
         for epsilon in (1, 2, 4, 8, 16):
             sigma = tff_mf.calibrate_noise_multiplier(mechanism, ROUNDS, p, epsilon=epsilon, delta=DELTA)
             line = row(mechanism, sigma, DELTA)
             print(f"{name}, unamplified {epsilon}: {line}  Poisson {poisson(mechanism, sigma)}", flush=True)
     print(f"all: {time.process_time() - total:.0f} s with optimizers and Poisson sampling")
-    mechanism = mechanisms()["BLT(3)"]
+    mechanism = chosen.get("BLT(3)")
+    if mechanism is None:
+        return
     for epsilon in (2, 8):
         mu = gaussian.mu_from(epsilon, 1e-10)
         sigma = tff_mf.sensitivity(mechanism, ROUNDS, p) / mu

@@ -8,17 +8,20 @@ probability of at most 1e-3. Takes about two minutes on one core.
 """
 
 import argparse
+import pathlib
 import sys
 
 import numpy as np
 from scipy import stats
 
 import tff_mf
-from tests.tff_mf import secret_rounds_oracle as oracle
 from tff_mf.accounting.b_min_sep import Add
 from tff_mf.accounting.balls_in_bins import add_direction, remove_direction
 from tff_mf.accounting.betting import Claim, Direction, strongest
 from tff_mf.accounting.question import Question
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "tests" / "tff_mf"))
+import secret_rounds_oracle as oracle
 
 MECHANISM = tff_mf.BandedToeplitz(column=[1.0, 0.6])
 ROUNDS, SIGMA, DELTA, ALLOWED, POINTS = 3, 1.0, 1e-2, 0.05, 121

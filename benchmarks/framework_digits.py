@@ -4,8 +4,8 @@
 .venv-frameworks/bin/python benchmarks/framework_digits.py torch
 .venv-frameworks/bin/python benchmarks/framework_digits.py jax
 
-Each replaces its own part of the file, and prints all of them. Network, weights to begin with, order of the examples,
-mechanism, σ and rates are the same; noise is fresh in each run.
+Each replaces its own part of the file, or of `--out`, and prints all of them. `--trainings` is their number. Network,
+weights to begin with, order of the examples, mechanism, σ and rates are the same; noise is fresh in each run.
 """
 
 import argparse
@@ -137,18 +137,21 @@ def interval(values: list[float]) -> tuple[float, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("framework", choices=FRAMEWORKS)
-    name = parser.parse_args().framework
+    parser.add_argument("--trainings", type=int, default=len(SEEDS))
+    parser.add_argument("--out", type=pathlib.Path, default=FILE)
+    given = parser.parse_args()
+    name = given.framework
     ours = {}
     for epsilon in EPSILONS:
         plan = planned(epsilon)
         train = FRAMEWORKS[name](plan)
         ours[f"{epsilon:g}"] = {
             "noise_multiplier": plan.noise_multiplier,
-            "accuracies": [round(accuracy(train(seed)), 5) for seed in SEEDS],
+            "accuracies": [round(accuracy(train(seed)), 5) for seed in SEEDS[: given.trainings]],
         }
-    found = json.loads(FILE.read_text()) if FILE.exists() else {}
+    found = json.loads(given.out.read_text()) if given.out.exists() else {}
     found = {each: {**found, name: ours}[each] for each in FRAMEWORKS if each in {**found, name: ours}}
-    FILE.write_text(json.dumps(found, indent=1) + "\n")
+    given.out.write_text(json.dumps(found, indent=1) + "\n")
     for each, runs in found.items():
         for epsilon, of in runs.items():
             mean, half = interval(of["accuracies"])

@@ -13,7 +13,7 @@ import mpmath
 import numpy as np
 from mpmath import mpf
 
-OUT = pathlib.Path(__file__).resolve().parent.parent / "tff_mf" / "normals" / "tables.npz"
+OUT = pathlib.Path(__file__).resolve().parent.parent / "tff_mf" / "numerics" / "normals" / "tables.npz"
 
 LAYERS = 2**9
 GRID = 2**20

@@ -1,11 +1,11 @@
-"""Accuracy of short training runs on `pydoc` against the estimates of `tff_mf.experiments.planning.signal_to_noise`.
+"""Accuracy of short training runs on `pydoc` against the two figures that `tff-mf plan` and `train` print beforehand.
 
-python benchmarks/signal_to_noise.py --data FILE --out FILE.jsonl [--only WORD]
-python benchmarks/signal_to_noise.py --out FILE.jsonl --table
+python benchmarks/signal_to_noise.py [--data FILE] [--out FILE.jsonl] [--only WORD] [--seconds S]
 
-The limits of the estimates come from these runs. Noise and the server's rate follow from the estimates: σ from the
-ratio of accumulated noise to accumulated signal, and the rate from the noise per parameter of the model. FILE.jsonl has
-one line a run; runs that are in it are not repeated. `--data` is a file of `pydoc.write_pydoc(FILE)`.
+The limits of the figures come from these runs. Noise and the server's rate follow from the figures: σ from the ratio
+of accumulated noise to accumulated signal, and the rate from the noise per parameter of the model. FILE.jsonl has one
+line a run; runs that are in it are not repeated. A table of the finished runs is printed at the end, or after S
+seconds. The data of `--data` are made if there are none.
 
 The training is that of `tff-mf train --model conv` (one step of SGD a client, clipped updates, momentum and cooldown on
 the server) in NumPy, at a quarter of TFF's time or less.
@@ -26,9 +26,10 @@ from typing import Any
 import numpy as np
 
 import tff_mf
-from tff_mf.experiments.training.datasets import sqlite
+from tff_mf.experiments.training.datasets import pydoc, sqlite
 from tff_mf.planning import by_name
 
+RESULTS = pathlib.Path("build") / "results"
 ACCUMULATED = (0.03, 0.1, 0.3, 0.6, 1.0, 3.0)
 PER_PARAMETER = (0.05, 0.15, 0.5, 1.5)
 VARIED_ACCUMULATED, VARIED_PER_PARAMETER = (0.1, 0.3, 0.6, 1.0), (0.15, 0.5)
@@ -74,28 +75,29 @@ def points() -> Iterator[Point]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=pathlib.Path)
-    parser.add_argument("--out", type=pathlib.Path, required=True)
+    parser.add_argument("--data", type=pathlib.Path, default=RESULTS / "pydoc.sqlite")
+    parser.add_argument("--out", type=pathlib.Path, default=RESULTS / "signal-to-noise.jsonl")
     parser.add_argument("--only", default="")
-    parser.add_argument("--table", action="store_true", help="print the table of finished runs, and run nothing")
-    arguments = parser.parse_args()
-    lines = arguments.out.read_text(encoding="utf-8").splitlines() if arguments.out.is_file() else []
-    rows = [json.loads(line) for line in lines]
-    if arguments.table:
-        _table(rows)
-        return
+    parser.add_argument("--seconds", type=float, default=math.inf)
+    given = parser.parse_args()
+    given.out.parent.mkdir(parents=True, exist_ok=True)
+    if not given.data.exists():
+        pydoc.write_pydoc(given.data)
+    rows = [json.loads(line) for line in given.out.read_text().splitlines()] if given.out.is_file() else []
     fields = [field.name for field in dataclasses.fields(Point)]
     done = [{name: row[name] for name in fields} for row in rows]
-    vocabulary = list(sqlite.load_word_counts(arguments.data, WORDS))
-    clients = list(_sentences(arguments.data, "train", vocabulary).values())
-    test = np.concatenate(list(_sentences(arguments.data, "test", vocabulary).values()))
+    vocabulary = list(sqlite.load_word_counts(given.data, WORDS))
+    clients = list(_sentences(given.data, "train", vocabulary).values())
+    test = np.concatenate(list(_sentences(given.data, "test", vocabulary).values()))
     test = np.random.default_rng(0).permutation(test)[:TEST_SENTENCES]
+    until = time.monotonic() + given.seconds
     for point in points():
-        if arguments.only in point.varied and dataclasses.asdict(point) not in done:
-            line = json.dumps(measure(point, clients, test))
-            with arguments.out.open("a", encoding="utf-8") as file:
-                file.write(line + "\n")
-            print(line, flush=True)
+        if given.only in point.varied and dataclasses.asdict(point) not in done and time.monotonic() < until:
+            rows.append(measure(point, clients, test))
+            with given.out.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(rows[-1]) + "\n")
+            print(json.dumps(rows[-1]), flush=True)
+    _table(rows)
 
 
 def measure(point: Point, clients: list[np.ndarray], test: np.ndarray) -> dict[str, Any]:
