@@ -14,8 +14,8 @@ from .checkpoints import CheckpointManager as CheckpointManager  # noqa: E402
 from .checkpoints import WriteAheadReleaseManager as WriteAheadReleaseManager  # noqa: E402
 from .checkpoints import without_noise as without_noise  # noqa: E402
 from .dp_ftrl import build_dp_ftrl as build_dp_ftrl  # noqa: E402
-from .export.files import LiteModel as LiteModel  # noqa: E402
-from .export.files import convert_to_lite as convert_to_lite  # noqa: E402
+from .export.process import LiteModel as LiteModel  # noqa: E402
+from .export.process import convert_to_lite as convert_to_lite  # noqa: E402
 from .export.process import export_computation as export_computation  # noqa: E402
 from .export.process import export_process as export_process  # noqa: E402
 from .factory import MFAggregationFactory as MFAggregationFactory  # noqa: E402

@@ -1,4 +1,1 @@
-"""Exports a learning process as SavedModels and TensorFlow Lite models, which run without TFF.
-
-Public modules: `process` and `lite`.
-"""
+"""Exports a learning process as SavedModels and TensorFlow Lite models, which run without TFF."""

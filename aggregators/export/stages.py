@@ -2,6 +2,7 @@
 
 import collections
 import dataclasses
+import pathlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -11,7 +12,6 @@ import tensorflow_federated as tff
 
 from tff_mf.base.errors import InputTypeError, InputValueError
 
-from ..factory import MFAggregationFactory
 from ..resident.graphs import behind, node_name
 
 SEPARATOR = "__"
@@ -24,9 +24,7 @@ Label = str | None | tuple[Any, ...]
 
 _WEIGHTS = ("state", "global_model_weights")
 _CONSTANT = "constant"
-_NOISE = f"{SEPARATOR}noise"
-_SECRETS = tuple(f"{_NOISE}{SEPARATOR}{part}" for part in ("keys", "rows"))
-_FINGERPRINT = f"{_NOISE}{SEPARATOR}fingerprint"
+_SECRETS = ("__noise__keys", "__noise__rows")
 # Names of the parameter and result of each part of the map-reduce form. Secure sums' names are None.
 _LABELS: dict[str, tuple[Label, Label]] = {
     "prepare": ("state", "sent"),
@@ -85,34 +83,20 @@ def reachable(graph: StageGraph) -> set[str]:
     return behind(map(node_name, graph.outputs.values()), nodes)
 
 
-def without_large_constants(
-    graph: StageGraph, prefix: str, known: Mapping[str, np.ndarray] | None = None
-) -> tuple[StageGraph, dict[str, np.ndarray]]:
-    """Returns a graph with an input in place of every large constant, and the values of these inputs.
-
-    A constant that equals a known value, of an input of another graph, gets its name; others get the prefix with a
-    number.
-    """
+def without_large_constants(graph: StageGraph) -> tuple[StageGraph, dict[str, np.ndarray]]:
+    """Returns a graph with an input in place of every large constant, and the values of these inputs."""
     graph_def = tf.compat.v1.GraphDef()
     graph_def.CopyFrom(graph.graph_def)
-    given, values = dict(graph.inputs), dict(known or {})
+    given, values = dict(graph.inputs), dict[str, np.ndarray]()
     for node in graph_def.node:
         if node.op != "Const" or node.attr["value"].tensor.ByteSize() < _LARGE_BYTES:
             continue
-        value = tf.make_ndarray(node.attr["value"].tensor)
-        equal = (each for each in sorted(values.keys() - given.keys()) if _content(values[each]) == _content(value))
-        name = next(equal, f"{prefix}{SEPARATOR}{len(values)}")
-        values[name] = value
-        kept = node.name
+        value, name = tf.make_ndarray(node.attr["value"].tensor), node.name
         node.Clear()
-        _placeholder(node, kept, tf.as_dtype(value.dtype), tf.TensorShape(value.shape))
-        given[name] = f"{kept}:0"
-    fed = {name: value for name, value in values.items() if name in given}
-    return StageGraph(graph_def=graph_def, inputs=given, outputs=graph.outputs), fed
-
-
-def _content(value: np.ndarray) -> tuple[np.dtype, tuple[int, ...], bytes]:
-    return value.dtype, value.shape, value.tobytes()
+        _placeholder(node, name, tf.as_dtype(value.dtype), tf.TensorShape(value.shape))
+        public = f"{_CONSTANT}{SEPARATOR}{len(values)}"
+        values[public], given[public] = value, f"{name}:0"
+    return StageGraph(graph_def=graph_def, inputs=given, outputs=graph.outputs), values
 
 
 def _placeholder(node: tf.compat.v1.NodeDef, name: str, dtype: tf.DType, shape: tf.TensorShape) -> None:
@@ -158,6 +142,45 @@ def _leaves(binding: Any, type_spec: tff.Type, label: Label) -> Iterator[tuple[s
         raise InputTypeError(f"process has a part of type {type_spec}, which cannot be exported as a tensor.")
 
 
+def save(graph: StageGraph, folder: pathlib.Path) -> dict[str, Any]:
+    """Writes a stage as a SavedModel with one signature, and returns the types of its inputs and outputs.
+
+    Formal guarantee: the graph fails unless every input that an output is computed from has the rank and dimensions
+    returned here. TensorFlow does not enforce a signature: in a call by signature, or from another language, a scalar
+    would be broadcast to the shape of the tensor that it is added to.
+    """
+    named = tf.compat.v1.GraphDef()
+    named.CopyFrom(graph.graph_def)
+    for node in (*named.node, *(node for function in named.library.function for node in function.node_def)):
+        # Names of custom gradients, which TensorFlow refuses to save in graphs that it imported: stages have none.
+        node.attr.pop("_gradient_op_type", None)
+    imported = tf.compat.v1.wrap_function(lambda: tf.import_graph_def(named, name=""), [])
+    taken, given = (
+        [imported.graph.get_tensor_by_name(name) for name in names.values()] for names in (graph.inputs, graph.outputs)
+    )
+    function = imported.prune(taken, given)
+    specs = [
+        tf.TensorSpec(tensor.shape, tensor.dtype, name=name) for name, tensor in zip(graph.inputs, taken, strict=True)
+    ]
+
+    @tf.function(input_signature=specs, autograph=False)
+    def stage(*values: tf.Tensor) -> dict[str, tf.Tensor]:
+        checked = [tf.ensure_shape(value, spec.shape) for value, spec in zip(values, specs, strict=True)]
+        return dict(zip(graph.outputs, tf.nest.flatten(function(*checked)), strict=True))
+
+    module = tf.Module()
+    module.stage = stage
+    tf.saved_model.save(module, str(folder), signatures={"serving_default": stage})
+    return {
+        "inputs": {name: _type(tensor) for name, tensor in zip(graph.inputs, taken, strict=True)},
+        "outputs": {name: _type(tensor) for name, tensor in zip(graph.outputs, given, strict=True)},
+    }
+
+
+def _type(tensor: tf.Tensor) -> dict[str, Any]:
+    return {"dtype": tensor.dtype.name, "shape": tensor.shape.as_list()}
+
+
 def part_graph(name: str, computation: tff.Computation) -> StageGraph:
     """Returns the graph of a part of the map-reduce form."""
     taken, given = _LABELS[name]
@@ -200,40 +223,8 @@ def initialization(
         given = f"model{name.removeprefix(prefix)}"
         fed[given] = weight
         passed[name] = given, tf.TensorSpec(weight.shape, weight.dtype)
-    graph, constants = without_large_constants(with_inputs_for(graph, passed), _CONSTANT)
+    graph, constants = without_large_constants(with_inputs_for(graph, passed))
     return graph, {**fed, **constants}
-
-
-def replay(
-    aggregator: MFAggregationFactory,
-    initialize: StageGraph,
-    fed: Mapping[str, np.ndarray],
-    initial_weights: tff.learning.models.ModelWeights,
-) -> tuple[StageGraph, dict[str, np.ndarray]]:
-    """Returns the graph from keys to the state of the noise, and the values of its other inputs."""
-    dimension = dimension_of(initial_weights)
-    if aggregator.grid == "auto":
-        # Only with its own number of bits does it have a fingerprint.
-        aggregator = dataclasses.replace(aggregator, grid=aggregator.grid_for(dimension))
-    (fingerprint,) = (name for name in initialize.outputs if name.endswith(_FINGERPRINT))
-    if _value(initialize, fingerprint).astype("<i8").tobytes().hex() != aggregator.fingerprint:
-        raise InputValueError("aggregator is not the one in process: pass the one that process was built with.")
-    computation = aggregator.replay_computation(dimension=dimension)
-    noise = fingerprint.removesuffix(_FINGERPRINT) + _NOISE
-    constants = {name: value for name, value in fed.items() if name.startswith(f"{_CONSTANT}{SEPARATOR}")}
-    return without_large_constants(stage_graph(computation, inputs="keys", outputs=noise), _CONSTANT, constants)
-
-
-def dimension_of(weights: tff.learning.models.ModelWeights) -> int:
-    """Returns the number of coordinates of an update."""
-    return sum(int(np.size(weight)) for weight in weights.trainable)
-
-
-def _value(graph: StageGraph, output: str) -> np.ndarray:
-    """Returns the value of an output that depends on no input."""
-    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
-        tf.import_graph_def(graph.graph_def, name="")
-        return session.run(graph.outputs[output])
 
 
 def _containers(value: Any) -> Any:

@@ -11,6 +11,7 @@ from typing import Any
 
 from tff_mf.base import validation
 from tff_mf.base.errors import InputValueError
+from tff_mf.problem import grids
 
 from .. import reports
 from ..output import progress
@@ -44,7 +45,8 @@ def export(
         task_name: Name of the task in `device-policy.json`; derived from the settings if it is not given.
 
     Returns:
-        What `aggregators.export_process` returns of the graphs, `timer_hours` of the devices' policy, and `task_name`.
+        What `aggregators.export_process` returns of the graphs, the `grid` (`tff_mf.problem.grids.description`),
+        `timer_hours` of the devices' policy, and `task_name`.
 
     Raises:
         InputValueError: If no ε can be stated for the deployment, except with an `insecure_seed`.
@@ -95,6 +97,8 @@ def _write(
     for path in (*folder.rglob("*"), folder):
         path.chmod(stat.S_IMODE(path.stat().st_mode) & ~(stat.S_IWGRP | stat.S_IWOTH))
     progress.step()
+    grid = source.privacy.grid
+    exported["grid"] = None if grid is None else grids.description(grid)
     return {**exported, "timer_hours": device.timer_seconds / 3600, "task_name": device.task_name}
 
 
@@ -107,9 +111,7 @@ def _graphs(folder: pathlib.Path) -> dict[str, Any]:
     progress.step("process")
     with aggregators.tff_session():
         language_task = task.build_task(settings, vocabulary)
-        process, mean = learning_process.build_process(
-            settings, privacy, language_task, loop=learning_process.DEVICE_LOOP
-        )
+        process, _ = learning_process.build_process(settings, privacy, language_task, loop=learning_process.DEVICE_LOOP)
         progress.step("graphs")
         exported = aggregators.export_process(
             process,
@@ -118,7 +120,6 @@ def _graphs(folder: pathlib.Path) -> dict[str, Any]:
             batch_size=settings.batch_size,
             client_epochs=settings.client_epochs,
             max_examples=settings.max_examples,
-            aggregator=mean,
         )
         aggregators.export_computation(
             task.build_tokenizer(vocabulary), folder / TOKENIZE, inputs="sentences", outputs="examples"

@@ -42,8 +42,7 @@ def exported(tmp_path_factory):
     root = tmp_path_factory.mktemp("exported") / "banded"
     learned = model()
     weights = tff.learning.models.ModelWeights(*learned.initial_weights)
-    mean = aggregator(BANDED)
-    trained = process(learned, mean)
+    trained = process(learned, aggregator(BANDED))
     description = aggregators.export_process(
         trained,
         root,
@@ -51,7 +50,6 @@ def exported(tmp_path_factory):
         batch_size=4,
         client_epochs=2,
         max_examples=10,
-        aggregator=mean,
     )
     (root / "stages.json").write_text(json.dumps(description))
     return root, trained, weights
@@ -84,7 +82,6 @@ def test_files_of_an_export(exported):
     root, _, weights = exported
     description = json.loads((root / "stages.json").read_text())
     assert max(stage["graph_bytes"] for stage in description["stages"].values()) < 5e6
-    assert description["grid"] is None
     initial = root / "server" / "initial.safetensors"
     assert stat.S_IMODE(initial.stat().st_mode) == 0o600
     fed = safetensors.numpy.load_file(initial)
@@ -122,7 +119,6 @@ def stages(exported):
         **as_other(total),
         **run["report"](total),
         **run["work"]({**examples, **sent}),
-        "keys": np.zeros((2, 2), np.int64),
     }
     return run, {name: {each: right[each] for each in described[name]["inputs"]} for name in described}
 
@@ -133,7 +129,7 @@ def as_other(total):
 
 @pytest.fixture(scope="module")
 def ended(exported, stages, data):
-    """The state after all rounds, computed by the graphs alone, which run no other and draw rows of noise again."""
+    """The state after all rounds, computed by the graphs alone, which run no other."""
     run, _ = stages
     fed = safetensors.numpy.load_file(exported[0] / "server" / "initial.safetensors")
     state = run["initialize"](fed)
@@ -147,9 +143,6 @@ def ended(exported, stages, data):
         state = {name: value for name, value in result.items() if name.startswith("state__")}
     with pytest.raises(tf.errors.InvalidArgumentError, match=ENDED(ROUNDS)):
         run["update"]({**state, **run["report"](run["zero"]({}))})
-    keys = next(value for name, value in state.items() if name.endswith("__noise__keys"))
-    for name, value in run["replay"]({**fed, "keys": keys[:ROUNDS]}).items():
-        assert (value.shape, value.numpy().tobytes()) == (state[name].shape, state[name].numpy().tobytes()), name
     return {name: np.asarray(value) for name, value in state.items() if value.dtype != tf.string}
 
 
@@ -204,11 +197,11 @@ def is_free(name, value, other):
     """Whether the value only has another number of examples or keys, which is valid."""
     value = np.asarray(value)
     same = (other.dtype, other.shape[1:]) == (value.dtype, value.shape[1:]) and other.ndim == value.ndim
-    return same and (name.startswith("examples__") or name.endswith("keys"))
+    return same and (name.startswith("examples__") or name.endswith("__keys"))
 
 
 @pytest.mark.sampled(most=4)
-@pytest.mark.parametrize("name", ["prepare", "work", "accumulate", "merge", "report", "update", "initialize", "replay"])
+@pytest.mark.parametrize("name", ["prepare", "work", "accumulate", "merge", "report", "update", "initialize"])
 def test_a_graph_refuses_inputs_of_another_shape_or_type(name, stages):
     """The graph itself has to refuse: nothing else checks a call of a signature from other languages."""
     run, right = stages
@@ -307,9 +300,6 @@ def test_a_process_that_cannot_be_exported_is_refused(tmp_path, exported):
     fewer = tff.learning.models.ModelWeights(weights.trainable[:1], [])
     with pytest.raises(tff_mf.InputError, match="initial_weights has 1 tensors"):
         aggregators.export_process(trained, tmp_path / "b", initial_weights=fewer, batch_size=4)
-    other = aggregator(BANDED, noise_multiplier=0.1)
-    with pytest.raises(tff_mf.InputError, match="aggregator is not the one in process"):
-        aggregators.export_process(trained, tmp_path / "c", initial_weights=weights, batch_size=4, aggregator=other)
 
 
 @pytest.mark.sampled(most=1)

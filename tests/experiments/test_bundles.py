@@ -48,7 +48,7 @@ def test_a_bundle_lists_its_files_for_sha256sum(bundle, tmp_path):
     names = [line.split("  ")[1] for line in (copy / "SHA256SUMS").read_text().splitlines()]
     files = {path.relative_to(copy).as_posix() for path in copy.rglob("*") if path.is_file()}
     assert set(names) == files - {"SHA256SUMS"}
-    for name in ("initialize", "prepare", "zero", "accumulate", "merge", "report", "update", "replay"):
+    for name in ("initialize", "prepare", "zero", "accumulate", "merge", "report", "update"):
         assert f"server/{name}/saved_model.pb" in names
     assert {"device/work/saved_model.pb", "device/work.tflite", "device/tokenize/saved_model.pb"} <= set(names)
     checked = subprocess.run(["sha256sum", "--check", "SHA256SUMS"], cwd=copy, capture_output=True, check=False)

@@ -129,15 +129,3 @@ def test_a_sum_of_more_clients_than_there_is_room_for_is_not_released(stages, be
     else:
         with pytest.raises(tf.errors.InvalidArgumentError):
             stages("update", begun[0], report)
-
-
-def test_rows_of_integers_are_drawn_again_from_keys_to_the_bit(on_grid, stages, begun):
-    state, nothing = begun[0], stages("report", stages("zero"))
-    for _ in range(ROUNDS):
-        state = stages("update", state, nothing)
-    (keys,) = (value for name, value in state.items() if name.endswith("__noise__keys"))
-    initial = safetensors.numpy.load_file(on_grid.folder / "server" / "initial.safetensors")
-    again = stages("replay", initial, {"keys": keys[:ROUNDS]})
-    rows = {name: value for name, value in state.items() if "__noise__rows__" in name}
-    assert any(value.any() for value in rows.values())
-    assert all(value.tobytes() == again[name].tobytes() for name, value in rows.items())
