@@ -5,7 +5,7 @@ import base64
 import json
 import os
 import pathlib
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -71,7 +71,8 @@ def decoded(leaf: dict[str, Any], tensors: Mapping[str, np.ndarray], like: Any) 
     return data if kind == "bytes" else type(like).from_bytes(data)
 
 
-_ROWS = ("replay", "save")
+# Newest checkpoints that are kept: one more than is needed, should the last one be damaged.
+_KEPT = 2
 
 
 class CheckpointManager(tff.program.ProgramStateManager):
@@ -79,7 +80,7 @@ class CheckpointManager(tff.program.ProgramStateManager):
 
     Of the noise, only the keys of past rounds are saved. Its rows, which may take thousands of times the memory of the
     model, are drawn again from the keys when a state is loaded, which takes as long as the noise of all past rounds
-    did. `rows="save"` also writes the rows, for few rows or many past rounds.
+    did.
 
     Formal guarantee: `save` returns when the state would survive a power failure. A program that saves a round's state
     before it releases anything from the round (write-ahead) therefore resumes after the last released round, and never
@@ -93,49 +94,27 @@ class CheckpointManager(tff.program.ProgramStateManager):
         root_dir: Folder for the checkpoints and nothing else.
         aggregator: The aggregator of the program's process, with which the rows are drawn again. If `None`, the rows
             are saved.
-        rows: `replay` or `save`.
-        keep: Number of newest checkpoints to keep.
 
     Raises:
-        InputTypeError: If an argument is of the wrong type.
-        InputValueError: If an argument is out of range, or the aggregator has `grid="auto"`, which depends on the
-            values.
+        InputTypeError: If `aggregator` is none of `build_mf_aggregator`.
+        InputValueError: If the folder cannot be made private.
     """
 
-    def __init__(
-        self,
-        root_dir: str | os.PathLike[str],
-        *,
-        aggregator: MFAggregationFactory | None = None,
-        rows: str = "replay",
-        keep: int = 2,
-    ) -> None:
+    def __init__(self, root_dir: str | os.PathLike[str], *, aggregator: MFAggregationFactory | None = None) -> None:
         if aggregator is not None:
             validation.instance("aggregator", aggregator, MFAggregationFactory, "pass what build_mf_aggregator returns")
         self._aggregator = aggregator
-        # Here, so that a grid that depends on the values is refused before a round is trained.
-        self._noise = None if aggregator is None else aggregator.fingerprint
-        self._replays = validation.one_of("rows", rows, _ROWS) == "replay" and aggregator is not None
-        self._keep = validation.whole("keep", keep)
         self._folder = pathlib.Path(root_dir)
         checkpoint_files.make_private(self._folder)
         self._saving: set[asyncio.Task[None]] = set()
         self._failure: BaseException | None = None
-        self._checks: list[Callable[[Any, int], None]] = []
-
-    def check_with(self, check: Callable[[Any, int], None]) -> None:
-        """Calls `check(program_state, version)` before each state is written; if it raises, the state is not saved.
-
-        A `WriteAheadReleaseManager` then releases nothing more, as after any failed save.
-        """
-        self._checks.append(check)
 
     async def get_versions(self) -> list[int] | None:
         """Returns the saved versions in ascending order, or `None` if there are none."""
         return checkpoint_files.saved_rounds(self._folder) or None
 
     async def save(self, program_state: Any, version: int) -> None:
-        """Saves a state, and deletes all but the newest `keep` checkpoints.
+        """Saves a state, and deletes all but the newest two checkpoints.
 
         Args:
             program_state: Structure of arrays, references, numbers, strings and `tff.Serializable`s.
@@ -147,7 +126,7 @@ class CheckpointManager(tff.program.ProgramStateManager):
         path = self._path(version)
         if path.exists():
             raise tff.program.ProgramStateExistsError(version=version, path=str(self._folder))
-        saving = asyncio.create_task(self._write(path, program_state, version))
+        saving = asyncio.create_task(self._write(path, program_state))
         self._saving.add(saving)
         try:
             await saving
@@ -168,14 +147,13 @@ class CheckpointManager(tff.program.ProgramStateManager):
         if self._failure is not None:
             raise RuntimeError(f"A checkpoint in {str(self._folder)!r} could not be saved.") from self._failure
 
-    async def _write(self, path: pathlib.Path, program_state: Any, version: int) -> None:
-        for check in self._checks:
-            check(program_state, version)
+    async def _write(self, path: pathlib.Path, program_state: Any) -> None:
         tensors: dict[str, Any] = {}
-        leaves = [encoded(leaf, tensors) for leaf in tree.flatten(self._without_rows(program_state))]
-        description = {"leaves": leaves, "replay": self._replays, "noise": self._noise}
+        replays = self._aggregator is not None
+        kept = each_noise(_keys_alone, program_state) if replays else program_state
+        description = {"leaves": [encoded(leaf, tensors) for leaf in tree.flatten(kept)], "replay": replays}
         await asyncio.to_thread(checkpoint_files.write, path, tensors, description)
-        for old in checkpoint_files.saved_rounds(self._folder)[: -self._keep]:
+        for old in checkpoint_files.saved_rounds(self._folder)[:-_KEPT]:
             self._path(old).unlink()
 
     async def load(self, version: int, structure: Any) -> Any:
@@ -199,9 +177,7 @@ class CheckpointManager(tff.program.ProgramStateManager):
                 f"checkpoint {str(path)!r} contains the keys and not the rows of the noise: pass aggregator= to "
                 "CheckpointManager, so that the rows can be drawn again."
             )
-        if None not in (description["noise"], self._noise) and description["noise"] != self._noise:
-            raise _other_noise(path)
-        shape = self._without_rows(structure) if replays else structure
+        shape = each_noise(_keys_alone, structure) if replays else structure
         kept = tree.flatten(shape)
         if len(kept) != len(description["leaves"]):
             raise InputValueError(
@@ -212,7 +188,11 @@ class CheckpointManager(tff.program.ProgramStateManager):
         loaded = tree.unflatten_as(shape, leaves)
         for found, expected in zip(noise_states(loaded), noise_states(structure), strict=True):
             if not np.array_equal(found.fingerprint, expected.fingerprint):
-                raise _other_noise(path)
+                raise InputValueError(
+                    f"checkpoint {str(path)!r} was saved with other noise than this program's: mechanism, clip_norm, "
+                    "noise_multiplier, restart_every, adaptive_clipping, grid or insecure_seed differ. Resume with the "
+                    "aggregator with which the run was started: with grid=None if it began in floating point."
+                )
         return each_noise(self._with_rows, loaded, structure) if replays else loaded
 
     async def remove_all(self) -> None:
@@ -221,13 +201,6 @@ class CheckpointManager(tff.program.ProgramStateManager):
 
     def _path(self, version: int) -> pathlib.Path:
         return checkpoint_files.path_of(self._folder, int(version))
-
-    def _without_rows(self, structure: Any) -> Any:
-        def keys_alone(noise: NoiseState) -> NoiseState:
-            past = np.asarray(noise.keys)[: int(np.asarray(noise.round))]
-            return noise._replace(keys=past, rows=(), coefficients=())
-
-        return each_noise(keys_alone, structure) if self._replays else structure
 
     def _with_rows(self, noise: NoiseState, like: NoiseState) -> NoiseState:
         assert self._aggregator is not None
@@ -238,32 +211,23 @@ class CheckpointManager(tff.program.ProgramStateManager):
         return self._aggregator.replay(noise.keys, dimension=like.rows[0].shape[0])
 
 
-def _other_noise(path: pathlib.Path) -> InputValueError:
-    return InputValueError(
-        f"checkpoint {str(path)!r} was saved with other noise than this program's: mechanism, clip_norm, "
-        "noise_multiplier, restart_every, adaptive_clipping, grid or insecure_seed differ. Resume with the aggregator "
-        "with which the run was started: with grid=None if it began in floating point."
-    )
-
-
-def _run(work: Callable[..., Coroutine[Any, Any, Any]], *arguments: Any) -> Any:
-    return asyncio.run(work(*arguments))
+def _keys_alone(noise: NoiseState) -> NoiseState:
+    past = np.asarray(noise.keys)[: int(np.asarray(noise.round))]
+    return noise._replace(keys=past, rows=(), coefficients=())
 
 
 class States:
     """The states of a run in its checkpoints, each with facts about it as JSON, of which the newest is loaded.
 
     Args:
-        checkpoints: The checkpoints; `None` if the run has none.
+        checkpoints: The checkpoints.
         start: The state of a run that has none yet.
         wait: Returns the result of a coroutine function with its arguments.
     """
 
-    def __init__(self, checkpoints: CheckpointManager | None, start: Any, wait: Callable[..., Any] = _run) -> None:
+    def __init__(self, checkpoints: CheckpointManager, start: Any, wait: Callable[..., Any]) -> None:
         self._checkpoints, self._wait = checkpoints, wait
-        saved, self.newest = None, 0
-        if checkpoints is not None:
-            saved, self.newest = wait(checkpoints.load_latest, {"state": start, "about": ""})
+        saved, self.newest = wait(checkpoints.load_latest, {"state": start, "about": ""})
         self.state = start if saved is None else saved["state"]
         self._about: dict[str, Any] | None = None if saved is None else json.loads(saved["about"])
 
@@ -273,7 +237,6 @@ class States:
 
     def save(self, round_number: int, state: Any, about: Mapping[str, Any]) -> None:
         """Saves the state after a round with facts about it."""
-        assert self._checkpoints is not None
         self._wait(self._checkpoints.save, {"state": state, "about": json.dumps(about)}, round_number)
 
     def about(self, round_number: int) -> dict[str, Any]:
@@ -283,8 +246,7 @@ class States:
 
     def remove_all(self) -> None:
         """Deletes every state: with the keys in them, the noise can be removed from the models."""
-        if self._checkpoints is not None:
-            self._wait(self._checkpoints.remove_all)
+        self._wait(self._checkpoints.remove_all)
 
 
 def without_noise(value: Any) -> Any:

@@ -45,7 +45,7 @@ def watched(tmp_path_factory):
     level = root.level
     root.addHandler(handler)
     root.setLevel(logging.DEBUG)
-    checkpoints = aggregators.CheckpointManager(folder / "checkpoints", aggregator=factory, rows="save")
+    checkpoints = aggregators.CheckpointManager(folder / "checkpoints")
     released = tff.program.CSVFileReleaseManager(folder / "metrics.csv", key_fieldname="round")
     board = tff.program.TensorBoardReleaseManager(folder / "tensorboard")
     texts = {}
