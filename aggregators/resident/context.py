@@ -80,12 +80,7 @@ class ResidentContext(tff.program.FederatedContext):
 
 
 @contextlib.contextmanager
-def resident_context(
-    *,
-    clients_at_once: int | None = None,
-    threads: int | None = None,
-    max_concurrent_computation_calls: int = -1,
-) -> Iterator[ResidentContext]:
+def resident_context(*, clients_at_once: int | None = None, threads: int | None = None) -> Iterator[ResidentContext]:
     """Runs TFF with server values that stay in a worker, which ends with the block.
 
     Inside the block a loop of `state = process.next(state, data).state`, `tff.program` and
@@ -98,8 +93,6 @@ def resident_context(
             as many as this machine has cores if `None`. It does not change results.
         threads: Number of threads inside an operation of TensorFlow, such as a matrix product; as many as the machine
             has cores if `None`. Sums inside operations may be added in another order, and so be rounded in another way.
-        max_concurrent_computation_calls: Number of computations that the worker runs at once, such as clients that are
-            called one by one; unlimited if not positive.
 
     Yields:
         The execution context, which is TFF's default one inside the block.
@@ -119,10 +112,7 @@ def resident_context(
     with contextlib.ExitStack() as ends:
         stack = tff.framework.get_context_stack()
         ends.callback(stack.set_default_context, stack.current)
-        address = ends.enter_context(
-            running_worker(threads=threads, max_concurrent_computation_calls=max_concurrent_computation_calls)
-        )
-        worker = Connection(address)
+        worker = Connection(ends.enter_context(running_worker(threads=threads)))
         ends.callback(worker.close)
         context = ResidentContext(worker, summing)
         stack.set_default_context(context)

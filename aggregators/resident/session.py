@@ -11,14 +11,11 @@ from collections.abc import Iterator
 import numpy as np
 import tensorflow_federated as tff
 
-from .worker import clear_errors, ending_workers, quiet_workers
+from .worker import clear_errors, ending_workers
 
 _LOG = logging.getLogger(__name__)
 _SECURE = b"federated_secure_"
 _LARGE_BYTES = 64e6
-# Measured: 35 ms per MB for states of 64 to 900 MB; on a busier machine, 96 s and 14 GB of memory for one of 1 GB.
-_SECONDS_PER_BYTE = (35e-9, 100e-9)
-_COPIES = 14
 MAX_MESSAGE_BYTES = 2e9
 
 
@@ -43,13 +40,11 @@ def warn_of_large(computation: tff.Computation) -> bool:
     size = max(state_bytes(signature.parameter), state_bytes(signature.result))
     if size < _LARGE_BYTES:
         return False
-    least, most = (size * seconds for seconds in _SECONDS_PER_BYTE)
-    cost = f"about {least:.0f} to {most:.0f} s a round, and up to {size * _COPIES / 1e9:.0f} GB of memory"
-    if size > MAX_MESSAGE_BYTES:
-        cost = "more than the 2 GB that a message may have, so that a round may fail"
+    # Measured: 35 ms per MB for states of 64 to 900 MB; on a busier machine, 96 s and 14 GB of memory for one of 1 GB.
     warnings.warn(
         f"TFF's ordinary context sends the server's state of {size / 1e6:,.0f} MB to the worker and back in every "
-        f"round: {cost}. Run in `with tff_mf.aggregators.resident_context():`, where it stays in the worker.",
+        "round, which takes 35 to 100 s and 14 GB of memory for 1 GB, and may fail above 2 GB. Run in `with "
+        "tff_mf.aggregators.resident_context():`, where it stays in the worker.",
         LargeStateWarning,
         stacklevel=2,
     )
@@ -63,10 +58,6 @@ class Session(tff.framework.SyncContext):
         self._context = context
         self._has_warned = False
 
-    @property
-    def executor_factory(self) -> object:
-        return self._context.executor_factory
-
     def invoke(self, comp: tff.Computation, arg: object) -> object:
         has_secure_sums(comp)
         self._has_warned = self._has_warned or warn_of_large(comp)
@@ -75,7 +66,7 @@ class Session(tff.framework.SyncContext):
 
 
 @contextlib.contextmanager
-def tff_session(*, max_concurrent_computation_calls: int = -1) -> Iterator[tff.framework.SyncContext]:
+def tff_session() -> Iterator[tff.framework.SyncContext]:
     """Runs TFF with a worker of its own, which ends with the block, however the block ends.
 
     TFF 0.87.0 starts a C++ worker that inherits standard output and is never told to stop: a pipe that reads from the
@@ -84,10 +75,6 @@ def tff_session(*, max_concurrent_computation_calls: int = -1) -> Iterator[tff.f
 
     A process with a large state is slow here; a `LargeStateWarning` says so before its first round. Secure sums are
     simulated, without cryptography.
-
-    Args:
-        max_concurrent_computation_calls: Number of computations (mostly clients of a round) that the worker runs at
-            once; unlimited if not positive.
 
     Yields:
         The execution context, which is TFF's default one inside the block.
@@ -101,15 +88,11 @@ def tff_session(*, max_concurrent_computation_calls: int = -1) -> Iterator[tff.f
         True
     """
     # TFF's native context, except that it simulates secure sums.
-    context = Session(
-        tff.backends.test.create_sync_test_cpp_execution_context(
-            max_concurrent_computation_calls=max_concurrent_computation_calls
-        )
-    )
+    context = Session(tff.backends.test.create_sync_test_cpp_execution_context())
     stack = tff.framework.get_context_stack()
     before = stack.current
     try:
-        with quiet_workers(), ending_workers():
+        with ending_workers():
             stack.set_default_context(context)
             try:
                 yield context

@@ -86,12 +86,18 @@ def cores() -> int:
 
 @contextlib.contextmanager
 def ending_workers() -> Iterator[None]:
-    """Ends every worker that was started in the block when the block ends, or at the latest with the program."""
+    """Ends every worker that was started in the block when the block ends, or at the latest with the program.
+
+    Their log is kept off the screen, unless the environment has a level.
+    """
     end_with_program()
-    others = {worker.pid for worker in _workers()}
+    others, given = {worker.pid for worker in _workers()}, LOG_LEVEL in os.environ
+    os.environ.setdefault(LOG_LEVEL, FATAL)
     try:
         yield
     finally:
+        if not given:
+            os.environ.pop(LOG_LEVEL, None)
         _end([worker for worker in _workers() if worker.pid not in others])
 
 
@@ -103,18 +109,6 @@ def end_with_program() -> None:
     context therefore calls this beforehand.
     """
     atexit.register(_end_all)
-
-
-@contextlib.contextmanager
-def quiet_workers() -> Iterator[None]:
-    """Keeps the log of workers that are started in the block off the screen, unless the environment has a level."""
-    given = LOG_LEVEL in os.environ
-    os.environ.setdefault(LOG_LEVEL, FATAL)
-    try:
-        yield
-    finally:
-        if not given:
-            os.environ.pop(LOG_LEVEL, None)
 
 
 def _workers() -> list[psutil.Process]:
@@ -155,7 +149,7 @@ def _end_all() -> None:
 
 
 @contextlib.contextmanager
-def running_worker(*, threads: int | None, max_concurrent_computation_calls: int) -> Iterator[str]:
+def running_worker(*, threads: int | None) -> Iterator[str]:
     """Runs a worker of TFF on this machine for a block, and yields its address once it answers.
 
     The worker prints to standard error, since standard output belongs to the program; without `TF_CPP_MIN_LOG_LEVEL` in
@@ -170,9 +164,7 @@ def running_worker(*, threads: int | None, max_concurrent_computation_calls: int
     # A worker has no flags for its threads and its log.
     given = {} if threads is None else {"TF_NUM_INTRAOP_THREADS": str(threads)}
     port = _free_port()
-    command = [
-        *(str(_BINARY), f"--port={port}", f"--max_concurrent_computation_calls={max_concurrent_computation_calls}"),
-    ]
+    command = [str(_BINARY), f"--port={port}", "--max_concurrent_computation_calls=-1"]
     guard = shutil.which("setpriv")
     if guard is not None:
         command = [guard, "--pdeathsig", "KILL", *command]

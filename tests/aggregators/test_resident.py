@@ -242,13 +242,12 @@ def recorded():
 def test_the_warning_has_the_size_of_the_state():
     banded = tff_mf.Banded(values=np.ones((8, 100)))
     process = process_of(banded, 36_000_000)
-    assert 7 * 36e6 * 4 <= session.state_bytes(process.initialize.type_signature.result) < 8 * 36e6 * 4
+    size = session.state_bytes(process.initialize.type_signature.result)
+    assert 7 * 36e6 * 4 <= size < 8 * 36e6 * 4
     with recorded() as messages:
         assert session.warn_of_large(process.initialize)
-        assert session.warn_of_large(process_of(banded, 90_000_000).initialize)
-    one, larger = messages()
-    assert "about 35 to 101 s a round, and up to 14 GB" in one
-    assert "2 GB" in larger
+    (message,) = messages()
+    assert f"{size / 1e6:,.0f} MB" in message
 
 
 def test_no_warning_if_nothing_large_is_sent(monkeypatch):
@@ -274,7 +273,7 @@ def test_a_session_warns_once_before_a_slow_round(monkeypatch):
 
 def test_tffs_worker_listens_on_every_interface():
     """As the pages say: all of 127.0.0.0/8 is this machine, and nothing binds to this address by itself."""
-    with worker.running_worker(threads=None, max_concurrent_computation_calls=-1) as address:
+    with worker.running_worker(threads=None) as address:
         port = int(address.rpartition(":")[2])
         with socket.create_connection(("127.0.0.2", port), timeout=20) as probe:
             assert probe.recv(1)
