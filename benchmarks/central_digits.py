@@ -260,7 +260,10 @@ def _errors(mechanism: str, batch_size: int, epochs: int) -> np.ndarray:
     """Returns the error of a mechanism at each of `LEVELS`."""
     setting = Setting(mechanism=mechanism, epsilon=1.0, batch_size=batch_size, epochs=epochs)
     order, found = setting.prepared.order, setting.prepared.mechanism
-    sigmas = [order.calibrate_noise_multiplier(found, epsilon=epsilon, delta=DELTA) for epsilon in LEVELS]
+    sigmas = [
+        tff_mf.calibrate_noise_multiplier(found, order.rounds, order.sampling, epsilon=epsilon, delta=DELTA)
+        for epsilon in LEVELS
+    ]
     return setting.error / setting.prepared.noise_multiplier * np.array(sigmas)
 
 

@@ -440,10 +440,12 @@ def prepare(
     sigma = settings.noise_multiplier if noise_multiplier is None else noise_multiplier
     if sigma is None:
         assert settings.epsilon is not None
-        sigma = order.calibrate_noise_multiplier(mechanism, epsilon=settings.epsilon, delta=settings.delta)
+        sigma = tff_mf.calibrate_noise_multiplier(
+            mechanism, order.rounds, order.sampling, epsilon=settings.epsilon, delta=settings.delta
+        )
     if not without_epsilon:
         settings.check_statable()
-    epsilon = order.epsilon(mechanism, noise_multiplier=sigma, delta=settings.delta)
+    epsilon = tff_mf.epsilon(mechanism, order.rounds, order.sampling, noise_multiplier=sigma, delta=settings.delta)
     wrong = statements.violations(epsilon, settings.delta, settings.examples)
     if wrong and not without_epsilon:
         raise InputValueError(
@@ -532,7 +534,7 @@ def guarantee_of(prepared: PreparedTraining) -> CentralSummary:
     if none can be stated, for the `reasons`.
     """
     settings, order, mechanism = prepared.settings, prepared.order, prepared.mechanism
-    plain = order.guarantee(mechanism, noise_multiplier=prepared.noise_multiplier)
+    plain = tff_mf.guarantee(mechanism, order.rounds, order.participation, noise_multiplier=prepared.noise_multiplier)
     amplified, schema = settings.sampling_settings.is_secret, order.participation
     return CentralSummary(
         epsilon=strict_json.finite(prepared.epsilon),

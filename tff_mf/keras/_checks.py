@@ -65,65 +65,38 @@ def check_compiled(model: tf.keras.Model) -> None:
     """Raises if `fit` of Keras would train a compiled model in another way than with its loss and its optimizer."""
     if getattr(model, "optimizer", None) is None or getattr(model, "loss", None) is None:
         raise InputValueError("model has no optimizer and loss: call model.compile(optimizer, loss) first.")
-    # Public functions only serialize it, which fails for losses of one's own.
-    weights = model._compile_config.config["loss_weights"]
-    if weights is not None:
-        raise InputValueError(
-            f"model is compiled with loss_weights={weights!r}, which are not read: write the weighted sum as one loss, "
-            "a function of targets and outputs, and compile without them."
-        )
     for name in _METHODS_OF_FIT:
         if getattr(type(model), name) is not getattr(tf.keras.Model, name):
             raise InputValueError(
                 f"model is a {type(model).__name__} with a {name} of its own, which is not called: put what it "
                 "computes into the loss, or write a loop of your own with ClippedSum."
             )
-    optimizer = model.optimizer
-    if isinstance(optimizer, tf.keras.mixed_precision.LossScaleOptimizer):
+    if isinstance(model.optimizer, tf.keras.mixed_precision.LossScaleOptimizer):
         raise InputValueError(
             "the model's optimizer scales losses, and clipped gradients are not scaled: take another."
-        )
-    if type(optimizer).__module__.startswith("tensorflow_privacy"):
-        raise InputValueError(
-            f"the model's optimizer is {type(optimizer).__name__} of TensorFlow Privacy, which clips and adds noise "
-            "itself: take an ordinary one, such as tf.keras.optimizers.SGD."
-        )
-    if getattr(optimizer, "use_ema", False):
-        raise InputValueError(
-            "the model's optimizer has use_ema=True, whose averages Keras writes into the weights at the end of fit, "
-            "and this training does not: leave it out, and average weights of released models, at no cost of privacy."
         )
 
 
 def loss_function(loss: Any) -> Loss:
-    """Returns a loss of Keras, given by name or as an object, or a function, as a function of targets and outputs."""
-    if not isinstance(loss, str) and not callable(loss):
-        raise InputTypeError(f"loss={loss!r} must be one loss of Keras, by name or as an object, or a function.")
+    """Returns a loss of Keras, given by name or as an object, or a function, as Keras's own fit has it."""
     try:
-        return tf.keras.losses.get(loss)
-    except ValueError:
-        raise InputTypeError(f"loss={loss!r} is not the name of a loss of Keras.") from None
+        found = tf.keras.losses.get(loss)
+    except (ValueError, TypeError):
+        found = None
+    if not callable(found):
+        raise InputTypeError(f"loss={loss!r} must be one loss of Keras, by name or as an object, or a function.")
+    return found if isinstance(found, tf.keras.losses.Loss) else _OfFunction(found)
 
 
-def compiled_loss(model: tf.keras.Model) -> Loss:
-    """Returns the loss of a compiled model, which refuses outputs that Keras would not pass to it as they are."""
-    loss, function = model.loss, loss_function(model.loss)
+class _OfFunction(tf.keras.losses.Loss):
+    """A function as a loss that leaves out what the output masks."""
 
-    def checked(target: Any, outputs: Any) -> tf.Tensor:
-        if (count := len(tf.nest.flatten(outputs))) > 1:
-            raise InputValueError(
-                f"model has {count} outputs, each of which Keras would pass to a loss of its own: make one output of "
-                "them, with tf.keras.layers.Concatenate."
-            )
-        # Keras makes an object of a function, which reads the mask.
-        if getattr(outputs, "_keras_mask", None) is not None and not isinstance(function, tf.keras.losses.Loss):
-            raise InputValueError(
-                f"model masks its output, and loss={loss!r} reads no mask: compile with an object, such as "
-                "tf.keras.losses.SparseCategoricalCrossentropy()."
-            )
-        return function(target, outputs)
+    def __init__(self, function: Loss) -> None:
+        super().__init__()
+        self._function = function
 
-    return checked
+    def call(self, y_true: Any, y_pred: Any) -> tf.Tensor:
+        return self._function(y_true, y_pred)
 
 
 def check_graph(model: tf.keras.Model, graph: Any) -> None:

@@ -24,8 +24,6 @@ from tff_mf.queries import build_query
 
 # Of the identifier of a training's secret, before its key.
 _RUN_BYTES = 16
-# What secret batches follow from, and fields of the state of the noise, in checkpoints.
-_SECRET, _ROUND, _KEYS = "secret/0", "noise/1", "noise/2"
 
 
 class Training:
@@ -37,9 +35,11 @@ class Training:
     not part of the model, so that nothing that Keras saves contains a key of the noise.
 
     Formal guarantee: the weights after every round, and everything computed from them, have the guarantee of
-    `order.guarantee(mechanism, noise_multiplier=...)`, or of `order.epsilon(...)` with the order's amplification. This
-    holds for any number of calls of `fit`, also after errors: each execution of a round draws fresh noise, and the
-    graph refuses more rounds than the order has. It assumes that the initial weights, the settings and what callbacks
+    `tff_mf.guarantee(mechanism, order.rounds, order.sampling, noise_multiplier=...)`, amplified where batches are
+    secret, and of `order.participation` in place of the sampling without amplification. An example takes the place of a
+    client: zero-out sets its gradients to zero in all rounds. This holds for any number of calls of `fit`, also after
+    errors: each execution of a round draws fresh noise, and the graph refuses more rounds than the order has. It
+    assumes that the initial weights, the settings and what callbacks
     compute do not depend on the examples, and that nothing else about the examples is released. Training metrics are
     exact, and are therefore not computed. Random layers whose seed is known are refused with sampled batches, as far as
     the graph shows it: not augmentation layers that draw from a `tf.random.Generator`. Secret batches follow from a key
@@ -48,8 +48,8 @@ class Training:
 
     Args:
         model: A built and compiled Keras model. Its optimizer may be any; its loss is applied to single examples, and
-            its metrics are used for validation only. Refused models: see `ClippedSum`; and those that `fit` of Keras
-            trains otherwise, by `loss_weights`, several outputs, a `train_step` of their own or averages of weights.
+            its metrics are used for validation only; `loss_weights` are not read. Refused models: see `ClippedSum`, and
+            those with a `train_step` of their own.
         x: Inputs: a structure of arrays, each with one entry for each example.
         y: Targets: a structure of arrays, each with one entry for each example.
         order: The order of the examples.
@@ -64,7 +64,7 @@ class Training:
         >>> model = tf.keras.Sequential([tf.keras.layers.Dense(1, input_shape=(2,))])
         >>> model.compile("sgd", "mean_squared_error")
         >>> order, mechanism = tff_mf.Order.fixed(examples=12, batch_size=4, epochs=2), tff_mf.Tree(6)
-        >>> sigma = order.calibrate_noise_multiplier(mechanism, epsilon=8.0, delta=1e-3)
+        >>> sigma = tff_mf.calibrate_noise_multiplier(mechanism, 6, order.sampling, epsilon=8.0, delta=1e-3)
         >>> training = Training(model, tf.ones([12, 2]), tf.ones([12, 1]), order=order, mechanism=mechanism,
         ...                     clip_norm=1.0, noise_multiplier=sigma)
         >>> _ = training.fit()
@@ -90,11 +90,10 @@ class Training:
         insecure_seed: int | None = None,
     ) -> None:
         validation.instance("order", order, Order, "pass a tff_mf.Order")
-        validation.instance("model", model, tf.keras.Model, "pass a Keras model")
         if not tf.executing_eagerly():
             raise InputValueError("a Training must be made eagerly: make it outside of any tf.function or graph.")
         _checks.check_compiled(model)
-        self._clipped_sum = ClippedSum(model, _checks.compiled_loss(model), clip_norm=clip_norm)
+        self._clipped_sum = ClippedSum(model, model.loss, clip_norm=clip_norm)
         self._model, self._optimizer, self._variables = model, model.optimizer, model.trainable_variables
         if hasattr(self._optimizer, "build"):
             self._optimizer.build(self._variables)
@@ -111,7 +110,7 @@ class Training:
         # Refuses a sampling that the examples cannot fill.
         self._batches(0, 1)
         self._state = tf.nest.map_structure(_variable, self._query.initial_global_state())
-        self._lock, self._torn = threading.RLock(), False
+        self._lock, self._torn, self._restored = threading.RLock(), False, True
 
     @classmethod
     def of(cls, model: tf.keras.Model, x: Any, y: Any, plan: Plan, *, seed: int = 0) -> "Training":
@@ -140,7 +139,7 @@ class Training:
             InputTypeError: If an argument is of the wrong type.
             InputValueError: As for the class and `Order.of`; or if the plan has a grid.
         """
-        order = Order.of(plan, examples=_count(x), seed=seed)
+        order = Order.of(plan, examples=len(tf.nest.flatten(x)[0]), seed=seed)
         if plan.grid is not None:
             raise InputValueError(
                 f"grid={plan.grid!r} of the plan is not supported with Keras: make the plan without grid and "
@@ -172,41 +171,27 @@ class Training:
         """Number of rounds whose noise has been drawn."""
         return int(self._state.noise.round)
 
-    def guarantee(self, *, adjacency: str = "zero-out") -> accounting.Guarantee:
-        """Returns the guarantee of all rounds of the order, without amplification: see `Order.guarantee`.
-
-        Raises:
-            InputValueError: If the noise is repeatable.
-        """
-        return self._order.guarantee(self._mechanism, noise_multiplier=self._noise_multiplier, adjacency=adjacency)
-
     def epsilon(self, delta: float) -> float:
-        """Returns ε of all rounds of the order, for zero-out of one example: see `Order.epsilon`.
+        """Returns ε of all rounds of the order, for zero-out of one example, amplified where its batches are secret.
 
         Raises:
-            InputValueError: If the noise is repeatable, or no ε is known for the order and the mechanism.
+            InputValueError: If the noise or the batches are repeatable, δ is 1 / examples or more, at which an example
+                may be published, or no ε is known for the order and the mechanism.
         """
-        return self._order.epsilon(self._mechanism, noise_multiplier=self._noise_multiplier, delta=delta)
-
-    def statement(self, delta: float) -> str:
-        """Returns the guarantee of all rounds of the order in one line: see `Order.statement`.
-
-        Raises:
-            InputValueError: As `epsilon`, and if δ is not below 1 / examples.
-        """
-        return self._order.statement(self._mechanism, noise_multiplier=self._noise_multiplier, delta=delta)
-
-    @property
-    def _mechanism(self) -> Mechanism:
-        return self._query.mechanism
-
-    @property
-    def _noise_multiplier(self) -> float:
-        if self._query.insecure:
+        if self._query.insecure or self._order.insecure:
             raise InputValueError(
                 "insecure_seed was given: TEST ONLY, such a training has no privacy guarantee. Leave it out."
             )
-        return self._query.noise_multiplier
+        examples = self._order.examples
+        if validation.open_unit("delta", delta) * examples >= 1:
+            raise InputValueError(
+                f"delta={delta!r} is not below 1/examples=1/{examples}: it would allow one example to be published. "
+                "Take a smaller delta."
+            )
+        sigma = self._query.noise_multiplier
+        return accounting.epsilon(
+            self._query.mechanism, self._order.rounds, self._order.sampling, noise_multiplier=sigma, delta=delta
+        )
 
     def fit(
         self,
@@ -214,7 +199,6 @@ class Training:
         epochs: int | None = None,
         validation_data: Any = None,
         callbacks: Sequence[tf.keras.callbacks.Callback] = (),
-        **refused: Any,
     ) -> tf.keras.callbacks.History:
         """Trains for some epochs, and returns the history of validation, as `fit` of a Keras model does.
 
@@ -225,17 +209,10 @@ class Training:
             epochs: How many epochs to train; all that remain if `None`.
             validation_data: (x, y), or a `tf.data.Dataset` of batches, of other examples, which are not protected.
             callbacks: Callbacks of Keras, such as `tf.keras.callbacks.EarlyStopping`.
-            refused: Other arguments of Keras's `fit`, which are refused with the reason.
 
         Raises:
-            InputTypeError: If an argument is of the wrong type, or there is no such argument.
             InputValueError: If the order has fewer epochs left.
         """
-        if refused:
-            raise InputTypeError(
-                f"{', '.join(refused)}: no argument of this Training.fit. Batches follow from the order; write weights "
-                "of classes or examples into a loss of your own, and pass validation_data of other examples."
-            )
         if any(isinstance(callback, tf.keras.callbacks.BackupAndRestore) for callback in callbacks):
             raise InputValueError(
                 "callbacks has a BackupAndRestore, which restores the weights but not the noise, so that all rounds "
@@ -288,7 +265,7 @@ class Training:
             InputValueError: If the file is not an intact checkpoint of such a training, or rounds have run in this
                 object.
         """
-        if self.rounds:
+        if self.rounds or not self._restored:
             raise InputValueError(
                 f"{self.rounds} rounds have run: restore into a new Training, made with the same arguments."
             )
@@ -301,18 +278,10 @@ class Training:
                 "example that changes its place would take part in other rounds."
             )
         variables = self._named()
-        # If this is interrupted, all other noise can be computed from the keys and the number of rounds. Rounds go on
-        # with the batches that they began with.
-        first, self._torn = [_SECRET, _KEYS, _ROUND], True
-        try:
-            for name in [*first, *(arrays.keys() - set(first))]:
-                variables[name].assign(arrays[name])
-        except BaseException:
-            if not self.rounds:
-                # A training that begins has batches of its own, whatever was read.
-                self._secret.assign(_words(CohortSecret.drawn()))
-            raise
-        self._torn = False
+        self._restored = False
+        for name, array in arrays.items():
+            variables[name].assign(array)
+        self._restored = True
 
     def _identity(self) -> str:
         """Returns a digest of the model's form, the noise and the examples, which a checkpoint must share."""
@@ -381,6 +350,8 @@ class Training:
     def _settle(self) -> None:
         """Computes the state of the noise from its keys, if an error may have come between two of its variables."""
         with self._lock:
+            if not self._restored:
+                raise InputValueError("a restore was interrupted: restore into a new Training.")
             if self._torn:
                 noise = self._query.replay(self._state.noise.keys[: self.rounds])
                 tf.nest.map_structure(lambda variable, value: variable.assign(value), self._state.noise, noise)
@@ -436,14 +407,6 @@ class Training:
 def _words(secret: CohortSecret) -> tf.Tensor:
     """Returns a secret as bytes: its identifier, and its key."""
     return tf.constant(np.frombuffer(bytes.fromhex(secret.run) + secret.key, np.uint8))
-
-
-def _count(x: Any) -> int:
-    """Returns the number of examples of a structure of arrays."""
-    leaves = tf.nest.flatten(x)
-    if not leaves or not len(np.shape(leaves[0])):
-        raise InputTypeError(f"x={x!r:.80} has no array of examples.")
-    return int(np.shape(leaves[0])[0])
 
 
 def _variable(initial: tf.Tensor) -> tf.Variable:

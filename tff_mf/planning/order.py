@@ -1,7 +1,6 @@
-"""What an order of examples is: the batch of each round, by a sampling, and the guarantee that follows from it."""
+"""What an order of examples is: the batch of each round, by a sampling."""
 
 import dataclasses
-import decimal
 import functools
 import hashlib
 
@@ -10,7 +9,6 @@ import numpy as np
 from tff_mf import accounting
 from tff_mf.base import validation
 from tff_mf.base.errors import InputValueError
-from tff_mf.mechanisms import Mechanism
 from tff_mf.planning.central import check_central
 from tff_mf.planning.plan import Plan
 from tff_mf.problem.cohort_secret import CohortSecret
@@ -23,10 +21,10 @@ class Order:
     """Which examples are in the batch of each round: the cohorts of a sampling, with examples in the place of clients.
 
     Formal guarantee: the rounds of every example are a pattern of `participation`, whatever the data. Batches of a
-    sampling at random, such as `tff_mf.Poisson` or `tff_mf.BallsInBins`, are drawn from the randomness of the system,
-    and `epsilon` is then the amplified one of the sampling: it holds as long as nobody learns which examples were in a
-    batch, or how many. Groups of `tff_mf.CyclicPoisson`, which need not be secret, and all other batches follow from a
-    public seed. With `insecure_seed`, no ε is stated.
+    sampling at random, such as `tff_mf.Poisson` or `tff_mf.BallsInBins`, are drawn from the randomness of the system.
+    `tff_mf.epsilon` of `rounds` and `sampling`, and `tff_mf.calibrate_noise_multiplier`, are then amplified: they hold
+    as long as nobody learns which examples were in a batch, or how many. Groups of `tff_mf.CyclicPoisson`, which need
+    not be secret, and all other batches follow from a public seed. With `insecure_seed`, no ε holds.
 
     Attributes:
         sampling: How batches are drawn; `fixed` has one for a fixed order.
@@ -44,7 +42,8 @@ class Order:
         (12, FixedEpoch(min_sep=3, max_participations=4))
         >>> dp_sgd = Order(sampling=tff_mf.Poisson(population=1000, clients_per_round=10), examples=1000,
         ...                batch_size=10, rounds=100)
-        >>> round(dp_sgd.epsilon(tff_mf.Identity(), noise_multiplier=1.0, delta=1e-6), 2)
+        >>> epsilon = tff_mf.epsilon(tff_mf.Identity(), 100, dp_sgd.sampling, noise_multiplier=1.0, delta=1e-6)
+        >>> round(epsilon, 2)
         0.95
 
     Raises:
@@ -222,95 +221,3 @@ class Order:
         else:
             places = b"" if self.is_sampled and not self.insecure else self._known.tobytes()
         return hashlib.sha256(repr(self).encode() + places).digest()
-
-    def guarantee(
-        self, mechanism: Mechanism, *, noise_multiplier: float, adjacency: str = "zero-out"
-    ) -> accounting.Guarantee:
-        """Returns the guarantee of the whole training, without amplification.
-
-        Formal guarantee: as for `tff_mf.guarantee` for `rounds` and `participation`, with one example in the place of
-        a client: zero-out sets the gradients of one example to zero in all rounds. It covers a training that ends
-        sooner. The choice of settings, validation and repeated training on the same examples are not covered.
-
-        Args:
-            mechanism: The mechanism with strategy matrix C.
-            noise_multiplier: σ, standard deviation of a coordinate of z divided by the clip norm; at least 0.
-            adjacency: "zero-out" or "replace-one".
-
-        Raises:
-            InputTypeError: If an argument is of the wrong type.
-            InputValueError: If an argument is out of range.
-        """
-        return accounting.guarantee(
-            mechanism, self.rounds, self.participation, noise_multiplier=noise_multiplier, adjacency=adjacency
-        )
-
-    def epsilon(self, mechanism: Mechanism, *, noise_multiplier: float, delta: float) -> float:
-        """Returns ε for which the whole training is (ε, δ)-DP, for zero-out of one example.
-
-        Args:
-            mechanism: The mechanism with strategy matrix C.
-            noise_multiplier: σ, standard deviation of a coordinate of z divided by the clip norm; at least 0.
-            delta: δ.
-
-        Raises:
-            InputTypeError: If an argument is of the wrong type.
-            InputValueError: If an argument is out of range, batches are repeatable, or no theorem amplifies the
-                mechanism by the sampling.
-        """
-        self._check_secret()
-        return accounting.epsilon(mechanism, self.rounds, self.sampling, noise_multiplier=noise_multiplier, delta=delta)
-
-    def calibrate_noise_multiplier(self, mechanism: Mechanism, *, epsilon: float, delta: float) -> float:
-        """Returns the smallest σ for which the `epsilon` of the whole training is at most a target.
-
-        Args:
-            mechanism: The mechanism with strategy matrix C.
-            epsilon: The target, greater than 0.
-            delta: δ.
-
-        Raises:
-            InputTypeError: If an argument is of the wrong type.
-            InputValueError: As `epsilon`.
-        """
-        self._check_secret()
-        return accounting.calibrate_noise_multiplier(
-            mechanism, self.rounds, self.sampling, epsilon=epsilon, delta=delta
-        )
-
-    def _check_secret(self) -> None:
-        if self.insecure:
-            raise InputValueError(
-                f"insecure_seed={self.insecure_seed} makes the batches known: TEST ONLY, no amplified ε holds. "
-                "Leave it out."
-            )
-
-    def statement(self, mechanism: Mechanism, *, noise_multiplier: float, delta: float) -> str:
-        """Returns the guarantee in one line.
-
-        Raises:
-            InputValueError: If δ is 1 / `examples` or more, at which an example may be published; and as `epsilon`.
-        """
-        if validation.open_unit("delta", delta) * self.examples >= 1:
-            raise InputValueError(
-                f"delta={delta!r} is not below 1/examples=1/{self.examples}: it would allow one example to be "
-                "published. Take a smaller delta."
-            )
-        epsilon = self.epsilon(mechanism, noise_multiplier=noise_multiplier, delta=delta)
-        schema, name = self.participation, f"tff_mf.{type(self.sampling).__name__}"
-        batches = f"batches by {name}"
-        if self.is_sampled:
-            batches = f"secret batches of {self.batch_size} examples on average, by {name}"
-        elif isinstance(self.sampling, FixedEpoch):
-            batches = "batches in a fixed order"
-        return (
-            f"ε≤{_rounded_up(epsilon)} at δ={delta:g} for zero-out of one example; n={self.rounds} rounds, min-sep "
-            f"{schema.min_sep}, max-participations {schema.max_participations}, {batches}"
-        )
-
-
-def _rounded_up(value: float) -> str:
-    """Returns a number with four digits, at least as large as it is."""
-    if not 0 < value < np.inf:
-        return f"{value:g}"
-    return f"{float(decimal.Context(prec=4, rounding=decimal.ROUND_CEILING).create_decimal_from_float(value)):g}"
