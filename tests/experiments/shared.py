@@ -14,7 +14,7 @@ import numpy as np
 from scipy import stats
 
 import tff_mf
-from tff_mf.experiments import reports, sampling
+from tff_mf.experiments import reports
 from tff_mf.experiments.cli import cli
 from tff_mf.experiments.runs.ledger import read_ledger
 from tff_mf.experiments.runs.names import LEDGER
@@ -66,12 +66,6 @@ def violated(report: Mapping[str, Any]) -> set[str]:
 def states(report: Mapping[str, Any]) -> dict[str, str]:
     """Returns the state of each rule of a report by its name."""
     return {check["name"]: check["state"] for check in report["checks"]}
-
-
-def read_observed(path: pathlib.Path) -> sampling.ObservedParticipation:
-    """Returns how often, and how far apart, clients took part according to a ledger."""
-    attempts = {(line.round, line.attempt): line.clients for line in read_ledger(path).begun}
-    return reports.observed(reports.rounds_by_client(attempts).values())
 
 
 def took_part(folder: pathlib.Path) -> list[tuple[int, str]]:

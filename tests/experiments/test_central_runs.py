@@ -1,25 +1,20 @@
 """`tff-mf train-central`: data sets, networks, presets, and a run in its folder."""
 
-import dataclasses
 import json
 import math
 import pathlib
 import shutil
 import stat
-import sys
-import types
 
-import msgspec
 import numpy as np
 import pytest
-import tensorflow as tf
 
 import tff_mf
 from tff_mf.base import checkpoint_files
 from tff_mf.experiments.central_training import training
 from tff_mf.experiments.central_training.training import PRESETS, SAMPLINGS, CentralSettings
 from tff_mf.experiments.output import typed
-from tff_mf.experiments.runs import folders, layers, ledger, metrics
+from tff_mf.experiments.runs import layers, ledger, metrics
 from tff_mf.experiments.runs.layers import Layer
 
 from . import shared
@@ -28,42 +23,8 @@ DIGITS = {"batch_size": 256, "delta": 1e-5, "validation_examples": 220, "epsilon
 RESULTS = pathlib.Path(__file__).parents[2] / "docs" / "results"
 
 
-def configured(name, **flags):
-    layer = PRESETS.load(name).over(Layer.of(flags, layers.FLAG))
-    return typed.convert(layer.values, CentralSettings)
-
-
 def invoke(*arguments):
     return shared.invoke("train-central", *arguments, standalone_mode=False)
-
-
-def _table_6():
-    for name in ("mnist", "cifar10", "emnist"):
-        preset = PRESETS.load(f"kairouz2021-{name}")
-        for row in preset.rows:
-            if row.published:
-                yield configured(preset.name, **row.when), row.published["epsilon"]
-
-
-def test_trees_of_kairouz_have_the_published_epsilon_at_the_published_sensitivity_and_more_at_their_own():
-    """Theorem D.2 has E·⌈log₂ n⌉ for the square of the sensitivity of E epochs, which one tree exceeds."""
-    rows = [(found, epsilon) for found, epsilon in _table_6() if found.mechanism == "tree-online"]
-    assert len(rows) == 26
-    for found, epsilon in rows:
-        sigma = found.noise_multiplier
-        squared = found.epochs * math.ceil(math.log2(found.rounds))
-        theirs = tff_mf.Guarantee.of_gaussian(math.sqrt(squared), sigma).epsilon(found.delta)
-        # Theirs is converted from Rényi divergences.
-        assert 0.9 * epsilon < theirs < epsilon
-        assert training.prepare(found, found.build_mechanism()).epsilon > 1.6 * epsilon
-
-
-def test_dp_sgd_of_kairouz_has_about_the_published_epsilon():
-    rows = [each for each in _table_6() if each[0].mechanism == "identity"]
-    assert len(rows) == 26
-    for found, epsilon in rows[:2]:
-        # Theirs by Rényi divergences; of EMNIST, ours has 4 % fewer examples.
-        assert 0.84 * epsilon < training.prepare(found, tff_mf.Identity()).epsilon < 1.16 * epsilon
 
 
 def test_identity_alone_is_sampled_by_the_presets():
@@ -72,22 +33,6 @@ def test_identity_alone_is_sampled_by_the_presets():
         for row in preset.rows:
             found = typed.convert(preset.over(Layer.of(row.when, layers.FLAG)).values, CentralSettings)
             assert (found.sampling == "poisson") == (found.mechanism == "identity")
-
-
-def test_cifar10_of_the_banded_paper_cools_down_over_500_steps():
-    found = configured("choquette2023-cifar10")
-    rates = found.schedule.rates(found.rounds)
-    assert (found.rounds, found.epoch_rounds, np.count_nonzero(rates < 1)) == (2000, 100, 499)
-    assert rates[-1] == pytest.approx(0.05)
-    model = training.compiled_network(msgspec.structs.replace(found, network="kairouz-small"))
-    for step, part in ((0, 1), (1999, 0.05)):
-        before = model.trainable_variables[-1].numpy()
-        model.optimizer.build(model.trainable_variables)
-        model.optimizer.iterations.assign(step)
-        model.optimizer.momentum = 0.0
-        model.optimizer.apply_gradients([(tf.ones_like(each), each) for each in model.trainable_variables])
-        moved = before - model.trainable_variables[-1].numpy()
-        np.testing.assert_allclose(moved, part * found.learning_rate, rtol=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -168,61 +113,6 @@ def test_digits_are_split_into_parts_that_share_no_example():
     np.testing.assert_array_equal(again.train[0], data.train[0])
 
 
-def test_emnist_is_pooled_and_merged_to_47_classes(monkeypatch):
-    assert sorted(set(training.merged(np.arange(62)).tolist())) == list(range(47))
-    assert training.merged(np.array([10, 36])).tolist() == [10, 36]  # A and a differ, C and c do not.
-    assert len(set(training.merged(np.array([12, 38])).tolist())) == 1
-    elements = {"pixels": np.linspace(0, 1, 3 * 784).reshape(3, 28, 28).astype(np.float32), "label": np.arange(3)}
-    clients = types.SimpleNamespace(
-        create_tf_dataset_from_all_clients=lambda seed: tf.data.Dataset.from_tensor_slices(elements)
-    )
-    emnist = types.SimpleNamespace(load_data=lambda only_digits: (clients, clients))
-    simulation = types.SimpleNamespace(datasets=types.SimpleNamespace(emnist=emnist))
-    monkeypatch.setitem(sys.modules, "tensorflow_federated", types.SimpleNamespace(simulation=simulation))
-    monkeypatch.setitem(training.SOURCES, "emnist", dataclasses.replace(training.SOURCES["emnist"], examples=3))
-    images, labels = training.split("emnist", 0).test
-    assert (images.shape, images.dtype.name, labels.tolist()) == ((3, 28, 28, 1), "uint8", [0, 1, 2])
-    assert (images.flat[0], images.flat[-1]) == (255, 0)
-
-
-@pytest.mark.parametrize("name", ["mnist", "cifar10"])
-def test_data_that_cannot_be_loaded_are_refused_before_anything_is_written(name, monkeypatch, tmp_path, capsys):
-    def offline():
-        print("Downloading data")
-        raise Exception("URL fetch failure\non this machine")
-
-    monkeypatch.setattr(getattr(tf.keras.datasets, name), "load_data", offline)
-    out = tmp_path / "new" / "run"
-    with pytest.raises(tff_mf.InputError) as refused:
-        invoke("--preset", f"kairouz2021-{name}", "--out", out, "--mechanism", "identity", "--noise-multiplier", 4)
-    message = str(refused.value)
-    assert f"dataset='{name}' cannot be loaded (URL fetch failure on this machine)" in message
-    assert "\n" not in message
-    assert list(tmp_path.iterdir()) == []
-    with pytest.raises(tff_mf.InputError):
-        training.split(name, 0)
-    assert capsys.readouterr().out == ""
-
-
-def test_a_loader_that_returns_something_else_is_refused(monkeypatch):
-    wrong = (np.zeros((5, 28, 28), np.uint8), np.zeros(5))
-    monkeypatch.setattr(tf.keras.datasets.mnist, "load_data", lambda: (wrong, wrong))
-    with pytest.raises(tff_mf.InputError, match=r"returned images of shape \(5, 28, 28, 1\)"):
-        training.split("mnist", 0)
-
-
-@pytest.mark.parametrize(("dataset", "parameters"), [("mnist", 26_010), ("cifar10", 550_570), ("digits", 1_258)])
-def test_networks_have_the_papers_number_of_parameters(dataset, parameters):
-    source = training.SOURCES[dataset]
-    first, again, other = (
-        training.network(source.network, shape=source.shape, classes=source.classes, seed=seed) for seed in (1, 1, 2)
-    )
-    assert first.count_params() == parameters
-    for weights, same, different in zip(first.get_weights(), again.get_weights(), other.get_weights(), strict=True):
-        np.testing.assert_array_equal(weights, same)
-        assert weights.ndim == 1 or not np.array_equal(weights, different)
-
-
 TREE = ["--preset", "digits", "--epochs", 2, "--set", "batch_size=256", "--mechanism", "tree-full"]
 
 
@@ -258,32 +148,12 @@ def test_a_run_writes_what_it_states(finished):
     assert float(rows[1]["accuracy"]) == found["validation_accuracy"]
 
 
-def test_the_weights_are_those_of_the_summary(finished):
-    out, found = finished
-    settings = configured("digits", epochs=2, batch_size=256, mechanism="tree-full")
-    model = training.compiled_network(settings)
-    model.load_weights(out / "model.weights.h5")
-    data = training.split("digits", 220)
-    assert training.evaluated(model, data.test)["accuracy"] == found["test_accuracy"]
-
-
 def test_a_run_that_has_ended_is_neither_resumed_nor_overwritten(finished):
     out, _ = finished
     with pytest.raises(tff_mf.InputError, match="has ended"):
         invoke(*TREE, "--out", out, "--resume")
     with pytest.raises(tff_mf.InputError, match="is not empty"):
         invoke(*TREE, "--out", out)
-
-
-def test_a_run_begins_where_a_killed_process_left_its_first_file_unfinished(tmp_path):
-    """Otherwise it could neither be resumed nor be started."""
-    (tmp_path / ".0123456789abcdef.tff-mf.tmp").touch()
-    with pytest.raises(tff_mf.InputError, match="start the run without --resume"):
-        invoke(*TREE, "--out", tmp_path, "--resume")
-    folders.check_new(tmp_path)
-    (tmp_path / "notes").touch()
-    with pytest.raises(tff_mf.InputError, match="is not empty"):
-        folders.check_new(tmp_path)
 
 
 LINE = ["--preset", "digits", "--epochs", 3, "--mechanism", "identity"]
@@ -386,22 +256,6 @@ def test_what_has_no_epsilon_states_none(flags):
     assert prepared.reasons
     figures = training.guarantee_of(prepared)
     assert (figures.epsilon, figures.epsilon_without_amplification) == (None, None)
-
-
-def test_the_preset_of_digits_has_the_best_settings_of_the_study():
-    found = json.loads((RESULTS / "digits.json").read_text())
-    assert len(found["cells"]) == 24
-    for cell in found["cells"]:
-        flags = {"mechanism": cell["mechanism"], "epsilon": cell["epsilon"]}
-        if cell["mechanism"] == "banded, sampled":
-            if cell["bands"] == 1:
-                continue
-            flags = {"epsilon": cell["epsilon"], "sampling": "cyclic-poisson"}
-        chosen = configured("digits", **flags)
-        chosen.check()
-        names = ("batch_size", "epochs", "momentum", "learning_rate")
-        assert (chosen.groups if chosen.sampling == "cyclic-poisson" else chosen.bands) == cell["bands"]
-        assert [getattr(chosen, name) for name in names] == pytest.approx([cell[name] for name in names])
 
 
 def test_the_study_is_what_its_runs_say():

@@ -1,15 +1,12 @@
 """A run goes on only if its files agree with its checkpoint; what was released is never run again."""
 
-import contextlib
 import csv
 import hashlib
 import json
-import signal
 import subprocess
 import sys
 
 import msgspec
-import psutil
 import pytest
 import run_folders
 
@@ -161,98 +158,3 @@ def test_one_process_a_folder(tmp_path):
         other.stdin.close()
     with files.alone(tmp_path):
         folders.check_new(tmp_path)
-
-
-def test_what_the_machine_lacks_is_one_line_and_no_fault_of_the_input(tmp_path):
-    # Two gigabytes for the process.
-    line = 'ulimit -v 2000000; exec "$0" -c "from tff_mf.experiments.cli import main; main()" "$@"'
-    arguments = ["show", "tree-online", "--rounds", "16000", "--sampling", "single"]
-    command = ["bash", "-c", line, sys.executable, *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
-    assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (1, "", 1), done.stderr
-    assert "Unable to allocate" in done.stderr
-
-
-# What `tff-mf` runs, in a process that has started another.
-INTERRUPTED = """
-import os, signal, subprocess, sys, time
-import psutil
-from tff_mf.experiments import cli
-
-SILENT = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-
-class Freed:
-    def __del__(self):
-        os.kill(os.getpid(), signal.SIGNAL)
-        time.sleep(60)
-
-def freed():
-    Freed()
-    print("not ended")
-
-def slow():
-    try:
-        print("begun", flush=True)
-        time.sleep(60)
-    finally:
-        print("unwinding", flush=True)
-        time.sleep(60)
-
-def turned():
-    try:
-        signal.raise_signal(signal.SIGINT)
-    except KeyboardInterrupt as error:
-        raise SystemError("returned a result with an exception set") from error
-
-def main(**given):
-    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], **SILENT)
-    print(child.pid, flush=True)
-    BODY()
-
-cli.cli.main = main
-cli.main()
-"""
-
-
-@contextlib.contextmanager
-def started(body, signal="SIGINT"):
-    """Yields a process; in the end its child must be gone."""
-    command = [sys.executable, "-c", INTERRUPTED.replace("BODY", body).replace("SIGNAL", signal)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        pid = int(process.stdout.readline())
-        yield process
-    # It was killed, and takes a moment to be gone; nobody here may be its parent, to reap it.
-    with contextlib.suppress(psutil.NoSuchProcess):
-        child = psutil.Process(pid)
-        if body == "turned":
-            # An error unwinds, which ends TFF's worker, and this is none.
-            child.kill()
-        _, alive = psutil.wait_procs([child], timeout=50)
-        assert not alive or child.status() == psutil.STATUS_ZOMBIE
-
-
-def test_a_second_interrupt_ends_at_once_without_a_traceback():
-    with started("slow") as process:
-        # Not before: an interrupt may arrive ahead of the `try`.
-        assert process.stdout.readline() == "begun\n"
-        process.send_signal(signal.SIGINT)
-        assert process.stdout.readline() == "unwinding\n"
-        process.send_signal(signal.SIGINT)
-        assert process.wait(50) == 1
-        assert process.stderr.read() == "tff-mf: interrupted\n"
-
-
-@pytest.mark.parametrize(
-    ("body", "number", "status", "said"),
-    [
-        # Python drops what a destructor raises, and would continue.
-        ("freed", "SIGINT", 1, "tff-mf: interrupted\n"),
-        ("freed", "SIGTERM", 143, ""),
-        # Native code turns an interrupt into an error of its own.
-        ("turned", "SIGINT", 1, "tff-mf: interrupted\n"),
-    ],
-)
-def test_an_interrupt_that_python_or_native_code_lost_ends_the_process_and_its_children(body, number, status, said):
-    with started(body, number) as process:
-        assert process.wait(50) == status
-        assert (process.stdout.read(), process.stderr.read()) == ("", said)

@@ -19,7 +19,7 @@ from tff_mf.experiments.runs.folders import ExecutionSettings
 from tff_mf.experiments.training import board, program
 from tff_mf.numerics import digits
 
-from .shared import StoppedError, critical, rows, small_settings, stop_after, took_part
+from .shared import StoppedError, rows, small_settings, stop_after, took_part
 from .small_runs import ROUNDS, trained
 
 SMALL = {"client_learning_rate": 0.5, "max_examples": 4, "batch_size": 4, "evaluate_every": 2}
@@ -29,24 +29,6 @@ def privacy(rounds, min_sep, max_participations, clients_per_round=2, noise_mult
     schema = tff_mf.MinSep(min_sep=min_sep, max_participations=max_participations)
     own = {"clients_per_round": clients_per_round, "noise_multiplier": noise_multiplier}
     return run_folders.plan(mechanism=tff_mf.Identity(), rounds=rounds, sampling=schema, **own)
-
-
-def test_sampled_cohorts_of_any_size_with_dropped_clients(small_data, tmp_path):
-    """One client a round on average, so that some rounds have none. TFF's are in tests/aggregators/test_resident.py."""
-    plan = privacy(8, 1, 8, clients_per_round=1)
-    poisson = {"sampling": "poisson", "min_sep": None, "max_participations": None}
-    settings = small_settings(plan, **SMALL, **poisson, dropout=0.5)
-    result = program.run(settings, plan, data=small_data, out=tmp_path)
-    logged = [number for number, _ in took_part(tmp_path)]
-    assert set(logged) < set(range(1, 9))
-    assert len(rows(tmp_path / names.METRICS)) == 8
-    assert result.holds
-    assert 0 < result.summary.dropped_participations < len(logged)
-    assert "sampling='poisson' amplifies only where cohorts stay secret" in " ".join(result.report["warnings"])
-    assert 0 <= result.summary.validation_accuracy <= 1
-    # Rounds without clients are no truncation, and every figure of the summary can be computed again.
-    wrong = {text.split(":")[0] for text in critical(tmp_path)}
-    assert wrong & {"log", "model", "report", "one release a round", "sampler"} == set()
 
 
 def test_a_timer_that_was_too_short_withholds_the_guarantee(small_data, tmp_path):

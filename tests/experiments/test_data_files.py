@@ -7,9 +7,7 @@ import sqlite3
 import urllib.error
 
 import pytest
-import tensorflow as tf
 import tensorflow_federated as tff
-from tensorflow_federated.python.simulation.baselines.stackoverflow import word_prediction_tasks
 
 import tff_mf
 from tff_mf.base.errors import InputTypeError, InputValueError
@@ -44,32 +42,6 @@ def test_tffs_own_stackoverflow_clients_are_read_unchanged(of_stackoverflow):
         assert read == list(original.create_tf_dataset_for_client(client).as_numpy_iterator())
 
 
-def test_one_client_is_found_without_reading_all(written):
-    connection = sqlite3.connect(written)
-    query = "EXPLAIN QUERY PLAN SELECT * FROM examples WHERE client_id = 'a' and split_name ='train'"
-    assert "USING INDEX" in str(connection.execute(query).fetchall())
-    connection.close()
-
-
-def test_tffs_word_prediction_task_takes_it(written):
-    splits = sqlite.load(written)
-    task = word_prediction_tasks.create_word_prediction_task_from_datasets(
-        tff.simulation.baselines.ClientSpec(num_epochs=1, batch_size=2),
-        None,
-        sequence_length=4,
-        vocab=list(sqlite.load_word_counts(written)),
-        num_out_of_vocab_buckets=1,
-        train_data=splits.train,
-        test_data=splits.test,
-        validation_data=splits.validation,
-    )
-    dataset = task.datasets.get_centralized_test_data()
-    ((inputs, targets),) = list(dataset.as_numpy_iterator())
-    # Vocabulary a, b, c, d is 1 to 4; 5 is out of vocabulary, 6 begins and 7 ends a sentence, 0 pads.
-    assert sorted(inputs.tolist()) == [[6, 1, 2, 7], [6, 2, 3, 4]]
-    assert sorted(targets.tolist()) == [[1, 2, 7, 0], [2, 3, 4, 7]]
-
-
 def test_word_counts(written):
     assert list(sqlite.load_word_counts(written).items()) == [("a", 1), ("b", 1), ("c", 1), ("d", 1)]
     assert list(sqlite.load_word_counts(written, 2)) == ["a", "b"]
@@ -80,16 +52,6 @@ def test_word_counts(written):
     for size in (2.0, "2", True):
         with pytest.raises(InputTypeError, match="vocab_size"):
             sqlite.load_word_counts(written, size)
-
-
-def test_a_file_without_word_counts_is_read_through_for_them(of_stackoverflow):
-    """TFF's writer makes no table of them; what is counted is clients, and those of the train split alone."""
-    counts = sqlite.load_word_counts(of_stackoverflow)
-    original = tff.simulation.datasets.stackoverflow.get_synthetic().create_tf_dataset_for_client("synthetic_1")
-    words = {word for example in original.as_numpy_iterator() for word in example["tokens"].decode().split()}
-    assert dict(counts) == dict.fromkeys(words, 1)
-    assert list(counts) == sorted(words)
-    assert list(sqlite.load_word_counts(of_stackoverflow, 2)) == sorted(words)[:2]
 
 
 def test_words_of_several_clients_are_counted_as_the_table_counts_them(written, tmp_path):
@@ -128,14 +90,6 @@ def test_a_damaged_file_is_refused(damaged, change, message):
         sqlite.load(damaged)
 
 
-def test_a_first_client_without_examples_is_no_damage(damaged):
-    with contextlib.closing(sqlite3.connect(damaged)) as connection, connection:
-        connection.execute(
-            "INSERT INTO client_metadata (rowid, client_id, split_name, num_examples) VALUES (-1, '', 'train', 0)"
-        )
-    sqlite.load(damaged)
-
-
 @pytest.mark.parametrize(
     ("statement", "message"),
     [
@@ -155,38 +109,6 @@ def test_another_format_is_refused(damaged, statement, message):
     connection.close()
     with pytest.raises(InputValueError, match=message):
         sqlite.load(damaged)
-
-
-@pytest.mark.parametrize(
-    ("more", "found", "lacks"),
-    [
-        ({}, "'default_split'", "'train', 'heldout', 'test'"),
-        ({"split_names_by_client_id": ["train", "validation", "test"]}, "'test', 'train', 'validation'", "'heldout'"),
-    ],
-)
-def test_a_file_with_other_splits_names_those_that_it_has_and_those_that_are_needed(tmp_path, more, found, lacks):
-    """TFF's own writer gives all clients one split, unless it is told."""
-    data, path = tff.simulation.datasets.stackoverflow.get_synthetic(), tmp_path / "file.sqlite"
-    named = {key: dict(zip(sorted(data.client_ids), value, strict=True)) for key, value in more.items()}
-    tff.simulation.datasets.save_to_sql_client_data(
-        data.client_ids, data.create_tf_dataset_for_client, str(path), **named
-    )
-    with pytest.raises(
-        tff_mf.InputError, match=f"has the splits {found}, and lacks {lacks} of 'train'.*split_names_by"
-    ):
-        sqlite.load(path)
-
-
-def test_other_features_are_refused(tmp_path):
-    path = str(tmp_path / "other.sqlite")
-    tff.simulation.datasets.save_to_sql_client_data(
-        ["a", "b", "c"],
-        lambda client: tf.data.Dataset.from_tensor_slices({"tokens": ["x y"], "label": [1]}),
-        path,
-        split_names_by_client_id={"a": "train", "b": "heldout", "c": "test"},
-    )
-    with pytest.raises(InputValueError, match="has the features label, tokens, not creation_date, score"):
-        sqlite.load(path)
 
 
 COUNTS = {"the": 2, "a": 1}
@@ -277,22 +199,6 @@ def test_what_is_not_whole_is_never_kept(cache, served, failure, named):
     assert left_over(cache) == []
     served()
     assert stackoverflow.cached_stackoverflow().is_file()
-
-
-def test_what_a_killed_download_left_is_removed(cache, served):
-    killed = cache / ".stackoverflow-abc.d"
-    killed.mkdir()
-    (killed / stackoverflow.FILE_NAME).write_bytes(b"SQLite format 3\0, and then the connection broke")
-    served()
-    stackoverflow.cached_stackoverflow()
-    assert left_over(cache) == ["stackoverflow.sqlite"]
-
-
-def test_a_kept_file_that_was_cut_off_later_is_refused(cache, served):
-    served()
-    cut_off(stackoverflow.cached_stackoverflow())
-    with pytest.raises(tff_mf.InputError, match="damaged"):
-        stackoverflow.cached_stackoverflow()
 
 
 def test_a_file_of_the_format_is_named_with_and_without_its_prefix(of_stackoverflow):

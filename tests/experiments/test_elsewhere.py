@@ -10,8 +10,6 @@ import shutil
 import checked_elsewhere
 import environments
 import pytest
-import used_elsewhere
-from used_elsewhere import calibrate_to_account, save_to_load
 
 from tff_mf.experiments import reports
 
@@ -160,45 +158,3 @@ def test_missing_and_further_fields_differ():
     assert reports.differing({**whole, "more": 1}, whole) == ["more"]
     assert reports.differing({**whole, "at": whole["at"][:1]}, whole) == ["at"]
     assert reports.differing({**whole, "at": [*whole["at"][:1], {"epsilon": 3.0, "more": None}]}, whole) == ["at"]
-
-
-HERE = "machine"
-_ALL = tuple(name for name in environments.ENVIRONMENTS if name != HERE)
-
-
-@pytest.fixture(scope="module")
-def there(once_for_all):
-    """A run, one that was stopped, artifacts and noise, as this machine makes them."""
-
-    def make(root):
-        environments.call(HERE, used_elsewhere.__file__, "make", root / "made")
-        return root / "made"
-
-    return once_for_all("machines", make)
-
-
-def alarms(environment, root, *what):
-    names = [each.__name__ for each in what] or None
-    found = environments.call(environment, used_elsewhere.__file__, "used", root, names)
-    return "\n".join(filter(None, found.values()))
-
-
-def test_artifacts_are_loaded_and_their_noise_is_enough(tmp_path):
-    used_elsewhere.make(tmp_path / "made", trained=False)
-    assert not alarms("oldest", tmp_path / "made", save_to_load, calibrate_to_account)
-
-
-# Long: beside what is tested above, test_same_integers.py has the numbers and fingerprints that a run goes on
-# with.
-@pytest.mark.long
-@pytest.mark.parametrize("environment", _ALL)
-def test_what_was_made_here_is_used_there(environment, there):
-    assert not alarms(environment, there)
-
-
-# Long: what was there here is used there above, by the same rules.
-@pytest.mark.long
-@pytest.mark.parametrize("environment", _ALL)
-def test_what_was_made_there_is_used_here(environment, tmp_path):
-    environments.call(environment, used_elsewhere.__file__, "make", tmp_path / "made")
-    assert not alarms(HERE, tmp_path / "made")

@@ -13,9 +13,9 @@ import safetensors.numpy
 import tff_mf
 from tff_mf import aggregators
 from tff_mf.accounting import grid_charge
-from tff_mf.experiments import compare, reports
+from tff_mf.experiments import reports
 from tff_mf.experiments.guard._checks import check_aggregator
-from tff_mf.experiments.runs import amplification, layers, names
+from tff_mf.experiments.runs import amplification, names
 from tff_mf.experiments.runs.derived import dimension_of, grid_of
 from tff_mf.experiments.runs.settings import RunSettings
 from tff_mf.experiments.sampling.settings import SamplingSettings
@@ -23,7 +23,7 @@ from tff_mf.mechanisms import on_grid
 from tff_mf.mechanisms.grid import check_rows
 from tff_mf.planning import by_name
 
-from .shared import critical, result_of, states
+from .shared import critical, states
 
 SCHEMA = tff_mf.MinSep(min_sep=2, max_participations=4)
 GRID = tff_mf.Grid(bits=20, max_clients=1000)
@@ -200,46 +200,9 @@ def test_every_mechanism_of_train_has_a_guarantee_and_noise_on_a_grid(name):
     on_grid(found.mechanism, deviation=found.noise_multiplier * 2.0**found.grid.bits, largest_normal=13.5)
 
 
-def test_auto_is_the_default():
-    assert {RunSettings(**GIVEN).grid, *(run.settings.grid for run in compare.read(compare.spec_path("demo")))} == {
-        "auto"
-    }
-    small = RunSettings(**GIVEN, noise_multiplier=1.0, mechanism="identity").privacy_plan(tff_mf.Identity())
-    assert small.grid == tff_mf.Grid(bits=16, max_clients=1000)
-
-
 def test_a_dense_matrix_of_too_many_rows_is_refused_before_its_search():
     asked = {**GIVEN, "rounds": 2052, "mechanism": "dense", "noise_multiplier": 1.0}
     with pytest.raises(tff_mf.InputError, match="--grid none"):
         RunSettings(**asked).check()
     RunSettings(**asked, grid="none").check()
     check_rows("dense", bands=8, dimension=4_050_748)
-
-
-@pytest.mark.parametrize("name", layers.PRESETS.names())
-def test_every_preset_is_on_a_grid_unless_its_matrix_is_dense(name):
-    values = layers.PRESETS.load(name).layer.values
-    assert values.get("grid", "auto") == ("none" if values["mechanism"] == "dense" else "auto")
-
-
-def test_account_and_calibrate_include_what_a_grid_costs():
-    setting = ("--rounds", "16", "--min-sep", "4", "--max-participations", "4", "--delta", "1e-6")
-    plain, charged = (
-        result_of("account", "identity", "--noise-multiplier", "2", *setting, *more)
-        for more in ((), ("--dimension", "4050748"))
-    )
-    assert charged["mu"] == pytest.approx(plain["mu"] + 2 * charged["grid_mu"], rel=1e-9)
-    assert charged["grid_bits"] == 16
-    assert "grid_mu" not in plain
-    found = result_of("account", "identity", "--epsilon", "2", *setting, "--grid", "20", "--dimension", "4050748")
-    assert found["grid_bits"] == 20
-    assert 1.99 < found["epsilon"] <= 2
-
-
-def test_plan_states_the_grid_and_its_charge():
-    given = ("plan", "--population", "600", "--clients-per-round", "100", "--rounds", "8", "--delta", "1e-6")
-    found = result_of(*given, "--epsilon", "2", "--dimension", "1000")["numbers"]
-    assert found["grid"] == {"bits": 14, "max_clients": 1000}
-    assert 0 < found["mu"] < 1e-2
-    assert 0 < found["tail"] < 1e-20
-    assert result_of(*given, "--epsilon", "2", "--grid", "none")["numbers"]["grid"] is None

@@ -111,17 +111,6 @@ def test_a_guarded_run_has_a_report_that_passes_and_is_not_opened_again(tmp_path
     refused(folder, "has ended", identity)
 
 
-@pytest.mark.parametrize(
-    ("about", "said"),
-    [({}, "tensorflow graph"), ({"generator": "aes"}, "aes"), ({"generator": "of my own"}, "of my own")],
-)
-def test_the_report_names_the_generator_that_it_is_told(tmp_path, about, said):
-    with opened(tmp_path, about=about):
-        report = reports.write(tmp_path, realised=False)
-    assert said in " ".join(reports.markdown(report).split())
-    assert report["noise"]["generator"] == said
-
-
 def test_restarts_are_written_down(tmp_path):
     with opened(tmp_path / "run", restart_every=2, adaptive_count_stddev=2.0) as guarded:
         for index, clients in enumerate(COHORTS):

@@ -65,27 +65,6 @@ def test_a_model_of_other_settings_is_refused(tmp_path, tensors, named):
         read(written(tmp_path, tensors), tmp_path).parameters(expected())
 
 
-def test_a_model_is_taken_in_its_order_and_not_in_that_of_its_names(tmp_path):
-    """Both have one shape; safetensors keeps no order."""
-    weights = {"z": np.arange(3, dtype=np.float32), "a": np.ones(3, np.float32)}
-    path = written(tmp_path)
-    path.write_bytes(model_file.content(weights, {"moving_mean": np.zeros(2, np.float32)}))
-    taken = read(path, tmp_path).parameters(expected(weights))
-    assert [value.tolist() for value in taken] == [value.tolist() for value in weights.values()]
-    assert list(model_file.read_from(tmp_path)[1]) == ["moving_mean"]
-
-
-def test_what_is_not_a_model_is_refused(tmp_path):
-    path = written(tmp_path)
-    path.write_bytes(b"no model")
-    with pytest.raises(tff_mf.InputError, match="is not a model that tff-mf train wrote"):
-        read(path, tmp_path).parameters(expected())
-    with pytest.raises(tff_mf.InputError, match=r"initial_model=.*No such file.*name the model\.safetensors"):
-        named_models.given(str(tmp_path / "nothing"), dataset="pydoc")
-    with pytest.raises(tff_mf.InputError, match="knows 3 words: take vocab_size=3"):
-        read(written(tmp_path), tmp_path, vocab_size=2)
-
-
 @pytest.mark.parametrize("text", [None, "{}", "[]", '["a", 1]', '["a", "a"]', '["\\ud800"]', "["])
 def test_a_model_without_its_words_is_refused(tmp_path, text):
     path = written(tmp_path)
@@ -107,35 +86,6 @@ def test_a_file_that_changed_after_the_start_is_refused(tmp_path):
     path.unlink()
     with pytest.raises(tff_mf.InputError, match="and the run has no copy of it"):
         named_models.read(named, tmp_path, 3)
-
-
-@pytest.mark.parametrize("entry", [3, {"file": "a"}, {"file": "a", "sha256": "0", "vocabulary_sha256": "0" * 64}])
-def test_a_damaged_entry_is_refused_by_name(entry):
-    with pytest.raises(tff_mf.InputError, match=r"run\.json.*(initial_model|sha256)"):
-        typed.convert({"initial_model": entry}, dict[str, named_models.InitialModel], "run.json is damaged")
-
-
-def test_a_model_of_the_same_data_is_known_by_the_settings_beside_it(tmp_path):
-    def same(dataset, run):
-        return named_models.given(str(written(tmp_path / "run", run=run)), dataset=dataset).same_data
-
-    assert same("pydoc", "[run]\nrounds = 3\n")
-    assert same("pydoc", '[run]\ndataset = "pydoc"\n')
-    assert not same("pydoc", '[run]\ndataset = "stackoverflow"\n')
-    assert same(f"sqlite:{tmp_path}/x/../a", f'[run]\ndataset = "sqlite:{tmp_path}/a"\n')
-    # What cannot be read may be of the same data.
-    assert same("stackoverflow", "[run")
-    assert same("stackoverflow", "run = 3\n")
-    # A run on other data that itself started from a run on these.
-    first = written(tmp_path / "first", run='[run]\ndataset = "pydoc"\n')
-    assert same("pydoc", f'[run]\ndataset = "stackoverflow"\ninitial_model = "{first}"\n')
-    assert not same(
-        "sqlite:b", f'[run]\ndataset = "stackoverflow"\ninitial_model = "{tmp_path}/run/model.safetensors"\n'
-    )
-    # One whose earlier model is gone, or was named from another folder.
-    assert same("pydoc", '[run]\ndataset = "stackoverflow"\ninitial_model = "gone/model.safetensors"\n')
-    (tmp_path / "run" / "configuration.toml").unlink()
-    assert not same("pydoc", None)
 
 
 def test_the_same_data_are_known_under_every_name(tmp_path, monkeypatch):

@@ -1,6 +1,5 @@
 """One way in: what a plan trains is private, and each mistake is impossible, refused with a remedy, or warned about."""
 
-import asyncio
 import contextlib
 import functools
 import itertools
@@ -19,14 +18,13 @@ import safetensors.numpy
 import tensorflow as tf
 import tensorflow_federated as tff
 import tree
-from tensorflow_federated.python.core.impl.executors import value_serialization
 
 import tff_mf
 from tff_mf import aggregators
 from tff_mf.aggregators.resident import forms
 from tff_mf.base import checkpoint_files
 from tff_mf.experiments import reports
-from tff_mf.experiments.guard import _client_data, private_training
+from tff_mf.experiments.guard import private_training
 from tff_mf.experiments.guard.run_guard import RefusedCohortError
 from tff_mf.experiments.runs import folders, ledger, names
 
@@ -61,16 +59,6 @@ def generated():
         yield np.ones([2, 2], np.float32), np.ones([2, 1], np.float32)
 
     return tf.data.Dataset.from_generator(examples, output_signature=dataset().element_spec)
-
-
-def too_large():
-    x = np.zeros([9_000_000, 2], np.float32)
-    return tf.data.Dataset.from_tensor_slices((x, x[:, :1])).batch(1000)
-
-
-def without_batches():
-    """Two datasets: how many batches the first one has, TensorFlow does not know."""
-    return [dataset().unbatch().batch(5, drop_remainder=True), dataset().take(0)]
 
 
 def keras_model(*, frozen=False):
@@ -294,12 +282,6 @@ def test_a_failure_of_reading_is_one_of_its_own_round(tmp_path):
     assert critical(tmp_path / "run") == []
 
 
-def test_an_evaluation_reads_a_data_set_as_it_reads_datasets(tmp_path):
-    with opened(tmp_path / "run") as training:
-        found = training.evaluate(client_data(HELD_OUT, value=2.0))
-        assert found == training.evaluate({client: dataset(2.0) for client in HELD_OUT})
-
-
 def test_a_run_of_secret_cohorts_states_the_amplified_epsilon_and_shows_nobody(tmp_path, recwarn):
     """Left after two rounds, and gone on with the same groups."""
     plan = planned(**SECRET, delta=1e-2)
@@ -342,21 +324,6 @@ def test_a_checkpoint_of_a_copied_folder_that_went_on_is_refused(tmp_path):
     shutil.copytree(copy / names.CHECKPOINTS, one / names.CHECKPOINTS)
     with pytest.raises(tff_mf.InputError, match="of a copy of the folder"):
         opened(one)
-
-
-def test_a_worker_ends_with_the_last_reference(tmp_path):
-    before = len(workers())
-    training = opened(tmp_path / "run")
-    assert len(workers()) == before + 1
-    del training
-    assert len(workers()) == before
-
-
-def test_two_trainings_end_in_any_order(tmp_path):
-    first, second = opened(tmp_path / "first"), opened(tmp_path / "second")
-    first.close()
-    trained(second, 1)
-    second.close()
 
 
 def broken(monkeypatch, *, after):
@@ -443,23 +410,6 @@ def same_model(one, other):
     )
 
 
-def test_after_the_end_a_lost_worker_takes_nothing_and_writes_nothing(tmp_path):
-    others = set(workers())
-    with opened(tmp_path / "run") as training:
-        trained(training)
-        report, model, before = training.report(), training.model(), files_of(tmp_path / "run")
-        measured = training.evaluate(dataset(2.0))
-        (mine,) = set(workers()) - others
-        mine.kill()
-        mine.wait()
-        assert same_model(training.model(), model)
-        with pytest.raises(aggregators.WorkerLostError):
-            training.evaluate(dataset(2.0))
-        assert training.evaluate(dataset(2.0)) == measured
-        assert training.report() == report
-        assert files_of(tmp_path / "run") == before
-
-
 KILLED = """
 import pathlib, sys
 sys.path.append({faults!r})
@@ -528,23 +478,6 @@ def test_a_run_that_has_ended_is_opened_again_for_its_model_and_its_report(tmp_p
     (folder / names.MODEL).unlink()
     with pytest.raises(tff_mf.InputError, match=r"model\.safetensors is missing"):
         opened(folder, **many)
-
-
-def test_a_report_before_the_end_says_how_far_the_run_is_and_how_to_end_it(training):
-    trained(training, 1)
-    text = str(training.report())
-    assert text.startswith("1 of 4 rounds are released")
-    assert "report(end=True)" in text
-    assert "NO ε" not in text
-    trained(training)
-    assert "ε≤" in str(training.report())
-
-
-def test_a_notebook_has_a_loop_of_its_own(training):
-    async def cell():
-        return trained(training, 2)
-
-    assert len(asyncio.run(cell())) == 2
 
 
 class World:
@@ -637,21 +570,9 @@ def ended(world):
         training.next(of(IDS[:2]))
 
 
-def another_epsilon(world):
-    folder = world.new
-    for epsilon in (8.0, 4.0):
-        with opened(folder, planned(epsilon=epsilon, noise_multiplier=None)):
-            pass
-
-
 def other_clients(world):
     with opened(world.left) as training:
         training.cohorts([*IDS[1:], "new"])
-
-
-def skipped(world):
-    with opened(world.new) as training:
-        list(training.cohorts(IDS))
 
 
 def closed(world):
@@ -667,7 +588,6 @@ ARGUMENTS = {
     "TFF's own metrics": ({"metrics_aggregator": None}, "metrics_aggregator"),
     "another aggregator": ({"model_aggregator": tff.learning.robust_aggregator()}, "model_aggregator"),
     "weights of clients": ({"client_weighting": "num_examples"}, "client_weighting"),
-    "an argument that does not exist": ({"rounds": 3}, "rounds=", TypeError),
     "no plan": ({"plan": "8.0"}, "plan=", TypeError),
     "a Keras model": ({"model_fn": keras_model()}, "model_fn=Sequential", TypeError),
     "a Keras optimizer": (
@@ -675,8 +595,6 @@ ARGUMENTS = {
         "client_optimizer_fn=.*build_sgdm",
         TypeError,
     ),
-    "no folder": ({"folder": None}, "folder=None", TypeError),
-    "a file as folder": ({"folder": __file__}, "folder=.*cannot be made"),
     "secret cohorts by a sampler": (
         {"plan": planned(**SECRET), "sampler": lambda allowed: allowed[:2]},
         "sampler=.*secret_cohorts",
@@ -688,8 +606,6 @@ ARGUMENTS = {
 # Clients, data of the waiting cohort and data to evaluate on, likewise; data may be a function of the cohort.
 CLIENTS = {
     "other clients than planned": (IDS[1:], "population=8"),
-    "one text in place of ids": ("abcdefgh", "clients=", TypeError),
-    "ids that are numbers": (range(8), "every id", TypeError),
     "a client twice": ([*IDS[1:], IDS[1]], "different"),
 }
 DATA = {
@@ -698,8 +614,6 @@ DATA = {
         f"data of {len(IDS) - 2} clients",
     ),
     "data of nobody in particular": ([dataset()] * 2, "client: dataset", TypeError),
-    "one dataset in place of a dict": (dataset(), "must be .client: dataset", TypeError),
-    "arrays in place of datasets": (lambda cohort: {cohort[0]: np.ones(2)}, "cohort_data=", TypeError),
     "data of another shape": (lambda cohort: of(cohort, width=3), "cohort_data has a dataset of .*3", TypeError),
     "data without end": (
         lambda cohort: {cohort[0]: dataset(), cohort[1]: dataset().repeat()},
@@ -709,70 +623,32 @@ DATA = {
         lambda cohort: {cohort[1]: generated()},
         "client 2 of 2 in round 1 calls Python.*from_tensor_slices",
     ),
-    "data that a Python function changes": (
-        lambda cohort: {
-            cohort[0]: dataset().map(
-                lambda x, y: (tf.ensure_shape(tf.py_function(tf.negative, [x], tf.float32), [None, 2]), y)
-            )
-        },
-        "client 1 of 2 in round 1 calls Python",
-    ),
-    "data that are too large to be sent": (
-        lambda cohort: {cohort[0]: too_large()},
-        r"client 1 of 2 in round 1 are 108,[\d,]+ bytes.*dataset\.save",
-    ),
     "a data set of clients without end": (
         client_data(IDS).preprocess(lambda examples: examples.repeat()),
         r"client_data: the dataset of a client has no end.*\.take",
     ),
     "a data set without the cohort": (client_data(HELD_OUT), "lacks 2 clients"),
-    "a data set of another shape": (client_data(IDS, width=3), "cohort_data has a dataset of .*3", TypeError),
 }
 EVALUATED = {
     "the data set that trains": (client_data(IDS), "train or may train"),
     "clients that train": ({"client 0": dataset()}, "train or may train"),
-    "data of another shape": ({"client 8": dataset(width=3)}, "data has a dataset of .*3", TypeError),
-    "data without ids": ([dataset()], "pass {id: dataset}", TypeError),
     "no data": ({}, "no example"),
-    "clients without an example": (dict(zip(HELD_OUT, without_batches(), strict=True)), "no example.*drop_remainder"),
-    "a data set of clients without an example": (
-        client_data(HELD_OUT).preprocess(lambda examples: examples.take(0)),
-        "no example",
-    ),
     "one dataset without an example": (dataset().take(0), "no example"),
-    "clients without end": ({"client 8": dataset().repeat()}, "data: the dataset of client 1 of 1 has no end"),
-    "one dataset that Python makes": (generated(), "calls Python"),
 }
 # What is done, likewise.
 MISTAKES = {
     "a δ that means nothing": (lambda _: planned(delta=0.2), "delta="),
     # Other settings are in test_guard.py and test_reports.py.
     "another plan in the folder": (lambda w: opened(w.left, planned(insecure_seed=1)), "insecure_seed=1 is not the"),
-    "other rounds in the folder": (
-        lambda w: opened(w.left, planned(rounds=3)),
-        r"rounds=3 is not the setting that the run in '.*' began with, 4(?!.*noise)",
-    ),
-    "other clients in the folder": (lambda w: opened(w.left, planned(population=9)), "population=9 is not .* 8"),
-    "another ε in the folder": (another_epsilon, r"epsilon=4\.0 is not .* began with, 8\.0: "),
-    "two settings in the folder": (
-        lambda w: opened(w.left, planned(delta=1e-4, rounds=3)),
-        r"rounds=3 is not .* began with, 4.*; nor is delta=0\.0001, where it has 0\.001",
-    ),
-    "another learning rate in the folder": (
-        lambda w: opened(w.left, client_optimizer_fn=SGD),
-        r"client_optimizer\.learning_rate=1\.0 is not .* began with, 0\.1",
-    ),
     "a round of a run that has ended": (ended, "no cohort waits"),
     "other clients after a restart": (other_clients, "those that the run began with"),
     "a sampler that keeps no schema": (by(lambda allowed: IDS[:2], 2), "may not take part", RefusedCohortError),
     "a sampler of strangers": (by(lambda allowed: ["mallory", allowed[0]]), "none of the clients"),
     "a cohort that is too large": (by(lambda allowed: allowed[:3]), "are more than 2"),
-    "a cohort that is not trained": (skipped, "next was not called"),
     "no cohort, or a cohort twice": (lambda w: w.done.next(of(IDS[:1])), "no cohort waits"),
     "a round more of the process": (one_more_of_the_process, "rounds", aggregators.NoRoundsLeftError),
     "training on clients that evaluated": (trained_after_evaluation, "training.evaluate used"),
     "an end before its time": (lambda w: w.waiting.report(end=True), "was begun and not computed"),
-    "a training that was closed": (closed, "was closed"),
 }
 
 
@@ -834,20 +710,6 @@ def test_a_cohort_whose_data_are_refused_waits_for_others(training):
     assert (book.attempts, book.released) == ({1: 1}, {1: 1})
 
 
-def test_clients_that_evaluated_nothing_may_train(training):
-    with refusal("no example"):
-        training.evaluate(dict.fromkeys(IDS, dataset().take(0)))
-    assert len(trained(training, 1)) == 1
-
-
-@pytest.mark.parametrize("place", [0, 1], ids=["an unknown number of batches", "a known number"])
-def test_a_client_without_a_batch_is_warned_about(world, place):
-    with opened(world.new) as training:
-        cohort = next(training.cohorts(IDS))
-        with pytest.warns(private_training.CohortSizeWarning, match="client 2 of 2 in round 1 has no batch.*drop_rem"):
-            training.next({cohort[0]: dataset(), cohort[1]: without_batches()[place]})
-
-
 def test_a_client_of_a_secret_cohort_without_a_batch_is_warned_about_without_its_name_or_number(world):
     plan = planned(**SECRET, delta=1e-2)
     data = client_data(IDS).preprocess(lambda examples: examples.take(0))
@@ -861,19 +723,6 @@ def test_a_client_of_a_secret_cohort_without_a_batch_is_warned_about_without_its
     (text,) = [str(each.message) for each in warned if issubclass(each.category, private_training.CohortSizeWarning)]
     assert "the dataset of a client has no batch" in text
     assert not any(character.isdigit() for character in text)
-
-
-def test_what_is_too_large_for_tff_is_refused_here():
-    """A list of examples, of which nothing is copied here, goes to the worker in one message."""
-    assert _client_data.MOST_DATASET_BYTES == value_serialization._DEFAULT_MAX_SERIALIZED_SEQUENCE_SIZE_BYTES
-    row = np.zeros([1, 1000], np.float32)
-    _client_data.check_sent("cohort_data", "client 1", [np.broadcast_to(row, [499_999, 1000])])
-    with refusal("client 1 are 2,000,004,000 bytes"):
-        _client_data.check_sent("cohort_data", "client 1", [np.broadcast_to(row, [500_001, 1000])])
-
-
-def test_examples_that_have_the_word_of_a_python_function_are_no_function():
-    _client_data.check_sent("cohort_data", "client 1", tf.data.Dataset.from_tensors("PyFunc"))
 
 
 def test_a_forgotten_grid_is_the_models(world):

@@ -1,7 +1,6 @@
 import hashlib
 import json
 import os
-import re
 import sqlite3
 import subprocess
 import sys
@@ -9,7 +8,6 @@ import sys
 import numpy as np
 import pytest
 
-from tff_mf.base.errors import InputValueError
 from tff_mf.experiments.training.datasets import pydoc, sqlite
 
 # Enough text for three splits, little enough for a test.
@@ -97,18 +95,6 @@ def test_the_file_is_to_the_byte_what_tffs_writer_makes(tmp_path):
         sqlite.write(tmp_path / "ours", [])
 
 
-def test_the_counts_are_those_of_the_file(written):
-    folder, counts = written
-    rows = _rows(
-        folder / "a", "SELECT split_name, COUNT(*), SUM(num_examples) FROM client_metadata GROUP BY 1 ORDER BY 1"
-    )
-    examples = dict(_rows(folder / "a", "SELECT split_name, COUNT(*) FROM examples GROUP BY 1"))
-    clients = {split: number for split, number, _ in rows}
-    assert {split: promised for split, _, promised in rows} == examples
-    assert examples.keys() == {"train", "heldout", "test"}
-    assert counts == {"clients": clients, "sentences": examples}
-
-
 def test_clients_are_split_by_name_and_have_enough_sentences(written):
     folder, _ = written
     rows = _rows(folder / "a", "SELECT client_id, split_name, num_examples FROM client_metadata")
@@ -118,21 +104,6 @@ def test_clients_are_split_by_name_and_have_enough_sentences(written):
     assert len({name for name, *_ in rows}) == len(rows)
 
 
-def test_no_sentence_comes_twice_or_is_empty(written):
-    folder, _ = written
-    tokens = [_tokens(example) for (example,) in _rows(folder / "a", "SELECT serialized_example_proto FROM examples")]
-    assert len(set(tokens)) == len(tokens) > 1000
-    assert all(re.fullmatch(r"[!-@\[-~]+( [!-@\[-~]+){4,}", text) for text in tokens)
-
-
-def _tokens(example):
-    from tensorflow.core.example import example_pb2
-
-    features = example_pb2.Example.FromString(example).features.feature
-    assert set(features) == {"creation_date", "score", "tags", "title", "tokens", "type"}
-    return features["tokens"].bytes_list.value[0].decode()
-
-
 def test_the_cache_knows_a_file_by_its_environment(tmp_path, monkeypatch):
     here = pydoc.cached_pydoc(["click"], tmp_path / "made" / "here")
     assert here.parent == tmp_path / "made" / "here"
@@ -140,44 +111,6 @@ def test_the_cache_knows_a_file_by_its_environment(tmp_path, monkeypatch):
     assert pydoc.cached_pydoc(["click", "requests"], tmp_path).name != here.name
     monkeypatch.setenv("TFF_MF_CACHE", str(tmp_path / "other"))
     assert pydoc.cached_pydoc(["click"]).parent == tmp_path / "other"
-
-
-@pytest.fixture
-def user(tmp_path, monkeypatch):
-    """The home folder of a user who has set nothing."""
-    monkeypatch.delenv("TFF_MF_CACHE")
-    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    return tmp_path / "home"
-
-
-@pytest.mark.parametrize(
-    ("variables", "expected"),
-    [
-        ({}, "home/.cache/tff-mf"),
-        ({"XDG_CACHE_HOME": "{}/xdg"}, "xdg/tff-mf"),
-        ({"XDG_CACHE_HOME": ""}, "home/.cache/tff-mf"),
-        ({"XDG_CACHE_HOME": "xdg"}, "home/.cache/tff-mf"),
-        ({"XDG_CACHE_HOME": "{}/xdg", "TFF_MF_CACHE": "{}/own"}, "own"),
-        ({"XDG_CACHE_HOME": "{}/xdg", "TFF_MF_CACHE": ""}, "xdg/tff-mf"),
-    ],
-)
-def test_a_user_has_one_cache_wherever_they_work(user, tmp_path, monkeypatch, variables, expected):
-    for name, value in variables.items():
-        monkeypatch.setenv(name, value.format(tmp_path))
-    for folder in ("here", "there"):
-        (tmp_path / folder).mkdir()
-        monkeypatch.chdir(tmp_path / folder)
-        assert pydoc.cache_folder() == tmp_path / expected
-        assert list((tmp_path / folder).iterdir()) == []
-    assert pydoc.cache_folder(tmp_path / "given") == tmp_path / "given"
-
-
-@pytest.mark.parametrize("where", ["file", "/proc", "/proc/no", "a\0b"])
-def test_a_cache_that_cannot_be_written_is_refused_with_the_variable(tmp_path, where):
-    (tmp_path / "file").touch()
-    with pytest.raises(InputValueError, match=r"cannot be written .*set TFF_MF_CACHE"):
-        pydoc.cache_folder(tmp_path / where)
 
 
 def test_a_file_in_the_cache_is_taken_if_it_is_whole_and_otherwise_written_anew(written, tmp_path):
@@ -191,22 +124,6 @@ def test_a_file_in_the_cache_is_taken_if_it_is_whole_and_otherwise_written_anew(
         path.write_bytes(damaged)
         assert pydoc.cached_pydoc(["click"], tmp_path) == path
         assert path.read_bytes() == whole
-
-
-def test_the_text_does_not_depend_on_what_else_is_installed():
-    names = list(pydoc.chosen_packages())
-    assert names == sorted(pydoc.PACKAGES)
-    assert list(pydoc.chosen_packages(["SciPy", "stdlib", "scikit_learn"])) == ["scikit-learn", "scipy", "stdlib"]
-    with pytest.raises(InputValueError, match="names nothing"):
-        pydoc.chosen_packages([])
-    with pytest.raises(InputValueError, match="packages='no-such' is not installed"):
-        pydoc.chosen_packages(["scipy", "no-such"])
-
-
-def test_the_standard_library_without_its_tests():
-    names = set(pydoc.modules_of(pydoc.chosen_packages(["stdlib"])))
-    assert {"json.decoder", "argparse", "unittest.mock", "collections"} <= names
-    assert not any(part in ("test", "tests", "idle_test", "site-packages") for n in names for part in n.split("."))
 
 
 def test_split_of_is_eight_one_one():
@@ -240,13 +157,6 @@ def test_sentences_are_those_that_read_as_english():
     ]
 
 
-def test_tokens_are_stackoverflows_own_where_no_name_has_a_dot():
-    # From tff.simulation.datasets.stackoverflow.get_synthetic().
-    written = "If you're using SQL 2005 or better this is a nice, simple-ish median calculation for a single column:"
-    own = "if you're using sql 2005 or better this is a nice , simple-ish median calculation for a single column :"
-    assert list(pydoc.sentences_of(written)) == [own]
-
-
 def test_clients_never_import_and_a_sentence_belongs_to_the_first(tmp_path):
     numbers = {"a": range(8), "b": range(16), "c": range(10, 24), "d": range(50, 57)}
     for name, which in numbers.items():
@@ -257,10 +167,3 @@ def test_clients_never_import_and_a_sentence_belongs_to_the_first(tmp_path):
     clients = pydoc.clients_of(files, progress=False)
     assert {name: len(own) for name, own in clients.items()} == {"a": 8, "b": 8, "c": 8}
     assert clients["c"][0] == "this is sentence number 16 of it ."
-
-
-def test_word_counts_count_clients_of_the_train_split_and_break_ties_by_alphabet():
-    names = {split: [n for n in map(str, range(100)) if pydoc.split_of(n) == split] for split in pydoc.SPLIT_NAMES}
-    first, second = names["train"][:2]
-    clients = {first: ["b a b b"], second: ["b c", "b b"], names["test"][0]: ["c d"]}
-    assert pydoc._word_counts(clients) == [("b", 2), ("a", 1), ("c", 1)]

@@ -15,7 +15,6 @@ from tff_mf.base import strict_json
 from tff_mf.experiments import reports
 from tff_mf.experiments.output import typed
 from tff_mf.experiments.runs import metrics, names, run_record
-from tff_mf.experiments.runs.rules import check_same
 
 
 class Part(typed.Record):
@@ -70,11 +69,6 @@ def test_what_does_not_fit_is_refused_by_name(changes, named):
     assert str(raised.value).startswith("file")
 
 
-def test_a_missing_field_is_named():
-    with pytest.raises(tff_mf.InputError, match="rounds=… missing"):
-        typed.convert({}, Whole)
-
-
 def test_a_partial_record_has_what_was_given():
     partial = typed.partial(Part)
     assert typed.given(typed.convert({"rate": 5}, partial)) == {"rate": 5.0}
@@ -107,38 +101,6 @@ def test_metrics_are_read_as_they_were_written(tmp_path_factory, rows):
     assert found.last_evaluated == max(evaluated, default=0)
     with path.open(newline="") as file:
         assert [dict(row) for row in csv.DictReader(file)] == list(found.rows)
-
-
-@pytest.mark.parametrize(
-    ("damage", "problem"),
-    [
-        ("3,0.5,0.1,7", "row 2 has 4 cells"),
-        ("x,0.5,0.1", "row 2 has the round 'x'"),
-        ("2,soon,0.1", "row 2 is damaged"),
-        ('2,"0.5"5,0.1', "expected after"),
-        ("2,0.5,\xff", "can't decode"),
-    ],
-)
-def test_a_damaged_row_hides_no_other_row(tmp_path, damage, problem):
-    path = tmp_path / names.METRICS
-    path.write_bytes(f"round,seconds,loss\n1,0.5,0.1\n{damage}\n4,0.5,0.2\n".encode("latin-1"))
-    found = metrics.read_metrics(path)
-    assert problem in found.problems[0]
-    assert (found.last_round, found.last_evaluated) == (4, 4)
-
-
-def test_missing_metrics_are_empty(tmp_path):
-    assert metrics.read_metrics(tmp_path / names.METRICS) == metrics.Metrics()
-
-
-@pytest.mark.parametrize(("given", "begun"), [({"a": 1}, {"a": 2}), ({"a": 1}, {}), ({}, {"a": 2})])
-def test_another_setting_is_named_with_both_values_and_the_remedy(given, begun):
-    with pytest.raises(tff_mf.InputError) as caught:
-        check_same({"same": 3, **given}, {"same": 3, **begun}, run="out")
-    text = str(caught.value)
-    assert text.startswith("a=1 is not the setting" if given else "a=… missing, a setting")
-    assert f"'out' began with, {begun.get('a', 'which has none')}: resume it with the same settings" in text
-    assert "None" not in text
 
 
 def test_run_json_of_another_version_is_refused_by_the_version(tmp_path):

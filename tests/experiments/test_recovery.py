@@ -1,11 +1,7 @@
 """A run that is stopped, however it is stopped, goes on to the same end, and releases nothing twice."""
 
-import os
 import shlex
-import shutil
 import signal
-import subprocess
-import sys
 import time
 
 import numpy as np
@@ -15,8 +11,7 @@ import run_folders
 import safetensors.numpy
 
 import tff_mf
-from tff_mf.experiments.runs import folders, layers, names
-from tff_mf.experiments.runs.folders import ExecutionSettings
+from tff_mf.experiments.runs import layers, names
 
 from .shared import StoppedError, invoke, rows, small_settings, stop_after, took_part, train
 from .small_runs import KILLED
@@ -85,32 +80,12 @@ def test_nothing_released_is_run_again_and_only_noise_ahead_is_fresh(small_data,
     assert len({tuple(key) for key in last[0]}) == ROUNDS
 
 
-def test_a_run_that_has_ended_is_not_resumed_without_its_report(tmp_path, whole):
-    folder = shutil.copytree(whole[1], tmp_path / "run")
-    (folder / names.REPORT).unlink()
-    with pytest.raises(tff_mf.InputError, match="has ended"):
-        folders.resumable_folder(folder)
-
-
 def test_a_run_that_was_stopped_before_its_settings_were_written_has_them_once_it_is_resumed(small_data, tmp_path):
     """Its next process may be killed too, and needs what the first one did not write."""
     with pytest.raises(StoppedError):
         run(small_data, tmp_path, resume=True, on_round=stop_after(1))
     nothing = layers.Layer.of({}, layers.FLAG)
     assert layers.settings(layers.begun(nothing, tmp_path)) == small_settings(privacy(), **ADAM)
-
-
-def test_the_mechanism_of_a_run_is_kept_as_it_was_found(tmp_path):
-    assert folders.begun_mechanism(tmp_path) is None
-    found = tff_mf.optimize_blt(rounds=20, participation=tff_mf.SingleParticipation(), buffers=2)
-    folders.keep_mechanism(tmp_path, found)
-    assert folders.begun_mechanism(tmp_path) == found
-
-
-def test_execution_settings_are_checked():
-    for wrong in ({"checkpoint_every": 0}, {"restarts": -1}):
-        with pytest.raises(tff_mf.InputError, match=next(iter(wrong))):
-            ExecutionSettings(**wrong)
 
 
 FLAGS = shlex.split(
@@ -148,46 +123,3 @@ def test_a_killed_run_is_resumed_and_leaves_no_worker(small_data, tmp_path, whol
     assert list((out / names.CHECKPOINTS).iterdir()) == []
     assert not left[0].exists()
     assert_same_files(out, whole[1])
-
-
-# Fills the disk after some rounds: from there on, rounds write into pages that they have, but for TensorFlow's.
-FILLING = """
-import pathlib, sys, threading, time
-ledger = pathlib.Path(sys.argv[sys.argv.index("--out") + 1]) / "ledger.jsonl"
-def fill():
-    while not ledger.exists() or ledger.read_text().count('"released"') < 3:
-        time.sleep(0.01)
-    try:
-        with (ledger.parent.parent / "filling").open("wb", buffering=0) as file:
-            while True:
-                file.write(bytes(4096))
-    except OSError:
-        pass
-threading.Thread(target=fill, daemon=True).start()
-from tff_mf.experiments.cli import main; main()
-"""
-
-
-def test_a_full_disk_is_one_line_whoever_notices_it_first(small_data, tmp_path):
-    """On a file system that is full, of a mount that no other process sees."""
-    mounted = ["unshare", "--user", "--map-root-user", "--mount"]
-    mounted += ["sh", "-c", 'mount -t tmpfs -o size=4m tmpfs "$0" && exec "$@"', str(tmp_path)]
-    try:
-        probed = subprocess.run([*mounted, "true"], capture_output=True, text=True)
-    except FileNotFoundError as error:
-        pytest.skip(f"needs a file system of its own: {error}")
-    if probed.returncode:
-        pytest.skip(f"needs a file system of its own: {probed.stderr.strip()}")
-    flags = [*FLAGS, "--dataset", f"sqlite:{small_data}", "--out", str(tmp_path / "run")]
-    for name, value in (("--rounds", 400), ("--max-participations", 200), ("--evaluate-every", 400)):
-        flags[flags.index(name) + 1] = str(value)
-    flags[flags.index("--checkpoint-every") + 1] = "400"
-    with open(os.devnull) as nothing:
-        done = subprocess.run(
-            [*mounted, sys.executable, "-c", FILLING, *flags], stdin=nothing, capture_output=True, text=True
-        )
-    last = done.stderr.strip().splitlines()[-1]
-    assert (done.returncode, "Traceback" in done.stderr) == (1, False), done.stderr
-    assert "tensorflow" not in done.stderr
-    assert last.startswith("tff-mf: ")
-    assert last.endswith("No space left on device; saved files are intact (train: --resume)")

@@ -1,24 +1,19 @@
 """Runs whose noise restarts, adaptive clipping and adaptive servers: their ε, their files, and how they resume."""
 
-import csv
-import dataclasses
 import json
 import types
 
-import msgspec
 import numpy as np
 import pytest
 import run_folders
 import tensorflow as tf
 
 import tff_mf
-from tff_mf import aggregators
 from tff_mf.experiments import bundles, reports
-from tff_mf.experiments.output import typed
-from tff_mf.experiments.runs import amplification, derived, ledger, names, statements
+from tff_mf.experiments.runs import amplification, derived, statements
 from tff_mf.experiments.runs.settings import ADAPTIVE_OPTIMIZERS, RunSettings
 from tff_mf.experiments.sampling.settings import SamplingSettings
-from tff_mf.experiments.training import learning_process, program
+from tff_mf.experiments.training import learning_process
 from tff_mf.experiments.training.task import build_task
 
 from .shared import critical, invoke, small_settings, states
@@ -72,14 +67,6 @@ def test_noise_is_calibrated_to_restarts_and_counts_together(epsilon, count_stdd
     assert of_python(sigma * (1 - 1e-9), count_stddev).epsilon(1e-6) > epsilon
 
 
-@pytest.mark.parametrize("gap", [1e-3, 1e-9, 1e-12])
-def test_noise_is_calibrated_where_the_counts_take_nearly_all_of_epsilon(gap):
-    allowed = dataclasses.replace(plan(epsilon=2.0)).guarantee.mu
-    stddev = np.sqrt(SCHEMA.max_participations) / allowed * (1 + gap)
-    found = plan(epsilon=2.0, adaptive_count_stddev=stddev)
-    assert of_python(found.noise_multiplier, stddev).epsilon(1e-6) <= 2.0
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -93,13 +80,6 @@ def test_noise_is_calibrated_where_the_counts_take_nearly_all_of_epsilon(gap):
 def test_plans_that_do_not_fit_are_refused(changes, message):
     with pytest.raises(ValueError, match=message):
         plan(**{"epsilon": 1.0, **changes})
-
-
-def test_the_noise_that_the_error_names_is_enough():
-    with pytest.raises(tff_mf.InputError) as error:
-        plan(epsilon=1.0, adaptive_count_stddev=0.5)
-    stddev = float(str(error.value).rpartition("above ")[2].rstrip("."))
-    assert plan(epsilon=1.0, adaptive_count_stddev=stddev * 1.001).epsilon <= 1.0
 
 
 def test_restarts_are_not_amplified():
@@ -134,16 +114,6 @@ def test_the_error_of_restarts_is_that_of_the_noise_they_draw():
     exact = np.sqrt(np.mean(np.sum(np.square(np.cumsum(inverse, axis=0)), axis=1)))
     found = derived.rmse_of_plan(plan(noise_multiplier=5.0))
     assert found == pytest.approx(exact * 5.0 / 30, rel=1e-9)
-
-
-def test_settings_are_read_back_from_run_json():
-    counted = plan(noise_multiplier=1.0, adaptive_count_stddev=3.0)
-    for privacy, changes in ((plan(noise_multiplier=1.0), {"server_optimizer": "dp-ftrl"}), (counted, ADAPTIVE)):
-        settings = small_settings(privacy, **{**CONSTANT, **changes})
-        stored = json.loads(json.dumps(msgspec.to_builtins(settings)))
-        assert typed.convert(stored, RunSettings) == settings
-    with pytest.raises(tff_mf.InputError, match="clip_norms"):
-        typed.convert({**stored, "clip_norms": 1.0}, RunSettings)
 
 
 def test_settings_and_plan_agree_on_adaptive_clipping_or_nothing_is_built():
@@ -221,31 +191,9 @@ def test_all_files_of_a_run_state_the_epsilon_of_restarts_and_counts(by_command)
     assert again.epsilon == expected
 
 
-def test_curves_have_the_clip_norm_of_each_round(by_command):
-    found = {}
-    for path in sorted((by_command.out / names.TENSORBOARD).glob("**/*tfevents*")):
-        for event in tf.compat.v1.train.summary_iterator(str(path)):
-            for value in event.summary.value:
-                found.setdefault(value.tag, {})[event.step] = float(tf.make_ndarray(value.tensor))
-    begun = {each.round: each.clip_norm for each in ledger.read_ledger(by_command.out / names.LEDGER).begun}
-    assert found["clip_norm"] == pytest.approx(begun)
-    with (by_command.out / names.METRICS).open(newline="") as file:
-        assert "clip_norm" not in next(csv.reader(file))
-
-
 def test_a_run_with_restarts_is_not_exported(by_command):
     with pytest.raises(tff_mf.InputError, match="restart_every=2 cannot be exported"):
         bundles.read_source(by_command.out)
-
-
-def test_preparing_computes_nothing_that_needs_a_worker(small_data):
-    privacy = plan(noise_multiplier=1.0)
-    settings = small_settings(privacy, **CONSTANT)
-    prepared = program.prepare(settings, privacy, small_data)
-    assert prepared.settings == settings
-    assert isinstance(prepared.aggregator, aggregators.MFAggregationFactory)
-    # Enough for cohorts of 30 of which two in a row have no client in common.
-    assert prepared.population == len(prepared.cohorts.client_ids) > 60
 
 
 TAU = 1e-2

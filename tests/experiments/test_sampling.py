@@ -50,16 +50,6 @@ def rounds_of_clients(plan):
     return taken
 
 
-@hypothesis.given(population=st.integers(4, 40), rounds=st.integers(1, 60), seed=st.integers(0, 5))
-def test_a_shuffled_epoch_has_each_client_at_most_once(population, rounds, seed):
-    epoch = population // 4
-    plan = made(
-        "spaced-epochs", population, rounds=rounds, min_sep=max(1, epoch // 2), max_participations=60, seed=seed
-    )
-    for client_rounds in rounds_of_clients(plan).values():
-        assert len({t // epoch for t in client_rounds}) == len(client_rounds)
-
-
 def test_epochs_are_shuffled_anew_and_their_borders_are_kept():
     plan = made("spaced-epochs", rounds=60, min_sep=6, max_participations=6)
     assert {len(rounds) for rounds in rounds_of_clients(plan).values()} == {6}
@@ -68,40 +58,6 @@ def test_epochs_are_shuffled_anew_and_their_borders_are_kept():
     for kind, rounds, min_sep in (("spaced-epochs", 60, 6), ("fixed-epochs", 30, 5)):
         with pytest.raises(InputValueError, match=r"max_participations|SpacedEpochs"):
             made(kind, rounds=rounds, min_sep=min_sep, max_participations=5)
-
-
-def test_a_timer_of_rounds_keeps_its_distance_but_not_the_assumed_number():
-    plan = made("timer", population=20, rounds=50, max_participations=2)
-    assert plan.observed().min_sep >= 5
-    assert not plan.observed().within(tff_mf.MinSep(min_sep=5, max_participations=2))
-
-
-def test_a_timer_of_hours_keeps_hours_and_its_rounds_are_known_afterwards():
-    plan = made("timer", 60, 2, 400, min_sep=12, hours=12.0, round_minutes=60.0)
-    # By night more rounds than twelve fit into twelve hours, and fewer by day.
-    apart = [
-        later - sooner for taken in rounds_of_clients(plan).values() for sooner, later in itertools.pairwise(taken)
-    ]
-    assert plan.participation == tff_mf.MinSep(
-        min_sep=min(apart), max_participations=plan.observed().max_participations
-    )
-    assert min(apart) < 12 < max(apart)
-
-
-def test_rounds_wait_for_devices_whose_timer_runs():
-    plan = made("timer", population=4, clients_per_round=4, rounds=5, min_sep=1, hours=100.0, round_minutes=1.0)
-    assert plan.observed() == sampling.ObservedParticipation(min_sep=1, max_participations=5)
-
-
-def test_cyclic_poisson_takes_each_client_from_its_own_group():
-    plan = made("cyclic-poisson", population=43, clients_per_round=4, rounds=2000)
-    for rounds in rounds_of_clients(plan).values():
-        assert len({t % 5 for t in rounds}) == 1
-    assert len(rounds_of_clients(plan)) == 40
-    sizes = np.array([len(plan.cohort(t)) for t in range(2000)])
-    # Eight clients a group, each with probability 4 / ⌊43 / 5⌋.
-    assert abs(sizes.mean() - 4) < 5 * math.sqrt(2 / 2000)
-    assert sizes.min() < 4 < sizes.max()
 
 
 def group_of(secret, names, groups=6):
@@ -128,17 +84,6 @@ def test_a_secret_outlasts_a_run_and_is_seen_nowhere(tmp_path):
     with pytest.raises(InputValueError, match="exists"):
         sampling.CohortSecret.drawn().save(tmp_path / "cohorts.key")
     assert sampling.CohortSecret.load(tmp_path / "cohorts.key", run=secret.run) == secret
-
-
-def test_the_group_of_a_client_follows_from_its_id_and_the_sampling():
-    secret, names = sampling.CohortSecret.drawn(), [f"client{i}" for i in range(6000)]
-    groups = group_of(secret, names)
-    assert np.array_equal(groups[::-1], group_of(secret, names[::-1]))
-    draws = secret.draws(names, tff_mf.BallsInBins(groups=6))
-    # Another choice, and another sampling: binomial(6000, 1/6).
-    draws.places(np.arange(1), 6)
-    for others in (draws.places(np.arange(6000), 6), group_of(secret, names, groups=12) % 6):
-        assert abs(np.sum(groups == others) - 1000) < 7 * math.sqrt(6000 * 5 / 36)
 
 
 def test_another_run_cannot_have_the_same_groups(tmp_path):
@@ -176,15 +121,6 @@ def test_a_second_run_of_the_same_name_is_told_from_a_resumption(tmp_path):
             sampling.CohortSecret.load(tmp_path / "cohorts.key", run=second.record.run)
         with pytest.raises(InputValueError, match="random identifier"):
             sampling.CohortSecret.load(tmp_path / "cohorts.key", run="first")
-
-
-def test_who_takes_part_says_nothing_about_the_group():
-    names, drawn_by = [f"client{i}" for i in range(8000)], tff_mf.BallsInBins(groups=2, clients_per_round=2000)
-    cohorts = drawn_by.cohorts(8000, 2, draws=sampling.CohortSecret.drawn().draws(names, drawn_by))
-    sizes = np.sum(cohorts >= 0, axis=1)
-    assert sizes.sum() == 4000
-    # Binomial(4000, 1/2).
-    assert abs(sizes[0] - 2000) < 7 * math.sqrt(1000)
 
 
 def test_misuse_of_a_secret_is_refused(tmp_path):
@@ -313,21 +249,6 @@ def test_a_plan_is_made_whenever_one_exists_and_never_breaks_the_schema(seed, **
     assert plan.observed() == sampling.ObservedParticipation(min_sep=min(apart, default=None), max_participations=most)
 
 
-@hypothesis.settings(derandomize=True, max_examples=400, deadline=None, database=None)
-@hypothesis.given(**_SETTINGS)
-def test_every_remedy_that_a_refusal_names_does_fit(seed, **setting):
-    try:
-        _plan(**setting, seed=seed)
-    except InputValueError as error:
-        remedies = str(error).split("; ")[1]
-        if remedies.startswith("no cohort fits"):
-            assert not any(_feasible(**{**setting, "clients_per_round": m}) for m in range(1, 7))
-            return
-        for remedy in remedies.removesuffix(" would fit.").split(" or "):
-            changes = {name: int(value) for name, value in (part.split("=") for part in remedy.split(" with "))}
-            _plan(**{**setting, **changes}, seed=seed)
-
-
 def test_the_condition_is_necessary_by_brute_force():
     def exists(population, clients_per_round, rounds, participation):
         patterns = list(participation.patterns(rounds))
@@ -358,17 +279,6 @@ def test_each_cohort_is_uniform_among_the_eligible():
     assert ((counts - 500) ** 2 / 500).sum() < 30
 
 
-def test_stackoverflow_scale_is_planned_in_seconds():
-    plan = _plan(population=342_477, clients_per_round=100, rounds=2052, min_sep=342, max_participations=6)
-    assert plan.observed().within(tff_mf.MinSep(min_sep=342, max_participations=6))
-
-
-def test_observed_of_the_rounds_that_were_run():
-    plan = _plan(population=6, clients_per_round=2, rounds=9, min_sep=3, max_participations=3)
-    assert plan.observed(rounds=3) == sampling.ObservedParticipation(min_sep=None, max_participations=1)
-    assert plan.observed() == sampling.ObservedParticipation(min_sep=3, max_participations=3)
-
-
 def test_two_numbers_do_not_show_that_clients_keep_their_place_in_an_epoch():
     fixed = tff_mf.FixedEpoch(min_sep=3, max_participations=2)
     assert not sampling.ObservedParticipation(min_sep=4, max_participations=2).within(fixed)
@@ -380,18 +290,6 @@ def test_two_numbers_do_not_show_that_clients_keep_their_place_in_an_epoch():
         sampling.CohortPlan(**arguments, indices=np.array([[0], [1], [2], [3], [0]]))
 
 
-def test_bad_clients_and_rounds_are_refused():
-    """Wrong values of other arguments are those of tests/fuzz/test_api.py."""
-    for clients in ([], "abc", ["a", "a"], ["a", 1]):
-        with pytest.raises((InputValueError, InputTypeError), match="client_ids"):
-            sampling.plan_cohorts(
-                client_ids=clients, clients_per_round=1, rounds=1, sampling=tff_mf.SingleParticipation(), seed=0
-            )
-    for number in (10, -1):
-        with pytest.raises(InputValueError, match=f"round={number}"):
-            _plan().cohort(number)
-
-
 @pytest.mark.parametrize("indices", [[[0], [0]], [[0, 0]], [[0], [9]], [[-2]], [[0.5]], [[]], [0]])
 def test_a_plan_made_by_hand_is_checked(indices):
     with pytest.raises(InputValueError, match="indices"):
@@ -400,11 +298,6 @@ def test_a_plan_made_by_hand_is_checked(indices):
             participation=tff_mf.MinSep(min_sep=2, max_participations=1),
             indices=np.array(indices),
         )
-
-
-def test_cohorts_cannot_be_changed_afterwards():
-    with pytest.raises(ValueError):
-        _plan().indices[0, 0] = 0
 
 
 @pytest.fixture(scope="module")
@@ -429,40 +322,6 @@ def test_the_source_gives_each_rounds_cohort_once(client_data):
         assert _values(iterator.select(2 if t % 2 else None)) == expected
     with pytest.raises(InputValueError, match="rounds=10"):
         iterator.select(2)
-
-
-def test_the_source_refuses_another_size_of_cohort_without_using_up_a_round(client_data):
-    iterator = sampling.MinSepDataSource(client_data, _plan()).iterator()
-    for k in (1, 3, 0, -2, 2.0, "2", True):
-        with pytest.raises((InputValueError, InputTypeError), match="k="):
-            iterator.select(k)
-    assert iterator.next_round == 0
-
-
-def test_the_source_preprocesses(client_data):
-    import tensorflow as tf
-
-    source = sampling.MinSepDataSource(client_data, _plan(), lambda dataset: dataset.map(lambda e: e["x"] + 1).batch(2))
-    assert str(source.federated_type) == "{int32[?]*}@CLIENTS"
-    first = source.iterator().select()[0]
-    assert isinstance(first, tf.data.Dataset)
-    i = source.plan.indices[0, 0]
-    assert [batch.numpy().tolist() for batch in first] == [[i + 1, i + 101], [i + 201]]
-
-
-def test_the_way_to_a_dataset_is_traced_once(client_data):
-    traces = []
-
-    def preprocess(dataset):
-        traces.append(1)
-        return dataset
-
-    iterator = sampling.MinSepDataSource(client_data, _plan(rounds=9), preprocess).iterator()
-    iterator.select()
-    before = len(traces)
-    for _ in range(8):
-        iterator.select()
-    assert len(traces) == before
 
 
 def test_a_copy_of_an_iterator_goes_its_own_way_over_the_same_data(client_data):
@@ -492,14 +351,3 @@ def test_an_iterator_is_saved_and_resumed(client_data):
     for bad in (b"", b"{}", b"[]", saved.replace(b'"plan": "', b'"plan": "x')):
         with pytest.raises(InputValueError, match="buffer"):
             type(iterator).from_bytes(bad)
-
-
-def test_the_source_refuses_a_plan_for_other_clients(client_data):
-    with pytest.raises(InputValueError, match="lacks 3 clients"):
-        sampling.MinSepDataSource(client_data, _plan(population=15))
-    with pytest.raises(InputTypeError, match="client_data=7"):
-        sampling.MinSepDataSource(7, _plan())
-    with pytest.raises(InputTypeError, match="plan=None"):
-        sampling.MinSepDataSource(client_data, None)
-    with pytest.raises(InputValueError, match="first_round=11"):
-        sampling.MinSepDataSource(client_data, _plan()).iterator(first_round=11)

@@ -1,15 +1,12 @@
 """What clients train on, and what a model is measured on: batches, sentences and metrics are those of TFF's task."""
 
 import collections
-import threading
-import types
 
 import numpy as np
 import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 
-import tff_mf
 from tff_mf.experiments.runs.metrics import smoothed
 from tff_mf.experiments.sampling import data_source
 from tff_mf.experiments.training import client_batches, evaluation, task
@@ -88,13 +85,6 @@ def test_batches_are_those_of_tffs_preprocessing(data, given):
                 for array, wanted in zip(one, other, strict=True):
                     assert array.dtype == wanted.dtype
                     np.testing.assert_array_equal(array, wanted)
-
-
-def test_clients_without_sentences_have_no_batches(data):
-    batches = batches_of(data, seed=0, batch_size=4, max_examples=4, client_epochs=1)
-    assert batches.of(["it's", "nobody"]) == [[], []]
-    assert [len(each) for each in batches.of(["nobody", "c5", "it's"])] == [0, 1, 0]
-    assert batches.of([]) == []
 
 
 @pytest.mark.parametrize(
@@ -202,97 +192,6 @@ def test_metrics_are_those_of_tff(data, architecture):
     several = tested.measure(kinds["random"], tested.tokens(sentences.chunks(data, "test", size=4)))
     assert several.metrics == pytest.approx(tested.measure(kinds["random"], kept).metrics, rel=1e-6)
     assert tested.measure(kinds["random"], []).metrics == dict.fromkeys(evaluation.METRICS, 0.0)
-
-
-def test_one_chunk_is_in_memory_at_a_time(data):
-    read = []
-
-    def chunks():
-        for chunk in sentences.chunks(data, "test", size=9):
-            read.append(len(chunk))
-            yield chunk
-
-    streamed = evaluator("conv").tokens(chunks())
-    for number, chunk in enumerate(streamed, start=1):
-        assert (len(read), len(chunk.lengths)) == (number, 9)
-
-
-def test_the_next_chunk_is_read_in_one_thread_which_ends_with_the_measurement(data):
-    tested, threads, read = evaluator("conv"), set(), []
-    weights = [variable.numpy() for variable in tested._model.trainable_variables]
-
-    def chunks(fail_at):
-        try:
-            for number, chunk in enumerate(tested.tokens(sentences.chunks(data, "test", size=9))):
-                threads.add(threading.current_thread())
-                if number == fail_at:
-                    raise OSError("no disk")
-                read.append(number)
-                yield chunk
-        finally:
-            threads.add(threading.current_thread())
-
-    assert tested.measure(weights, chunks(None)).sentences == 45
-    with pytest.raises(OSError, match="no disk"):
-        tested.measure(weights, chunks(2))
-    unreadable = evaluation.Tokens(words=np.zeros((1, 21), np.int32), lengths=np.ones(2, np.int32))
-    with pytest.raises(IndexError):
-        tested.measure(weights, iter([unreadable, unreadable]))
-    assert read == [0, 1, 2, 3, 4, 0, 1]
-    assert len(threads) == 2
-    assert not any(thread.is_alive() for thread in threads)
-    assert threading.current_thread() not in threads
-
-
-# By default, the sentences of a run of `tff-mf train`.
-DEFAULT = {"evaluation_examples": 2000}
-
-
-def measured(data, weights=None, history=(), **settings):
-    """Returns which sentences are measured while a run trains and at its end, and the fields of its summary."""
-    seen = []
-
-    def measure(weights, chunks):
-        texts = [text for chunk in chunks for text in chunk.words]
-        seen.append(texts)
-        values = dict.fromkeys(evaluation.METRICS, len(texts) / 100)
-        return evaluation.Measured(metrics=values, sentences=len(texts))
-
-    fake = types.SimpleNamespace(
-        tokens=lambda chunks: (
-            evaluation.Tokens(words=tokens_of([chunk]), lengths=np.ones(len(chunk))) for chunk in chunks
-        ),
-        measure=measure,
-    )
-    built = task.build_measurement(
-        small_settings(**{**DEFAULT, **settings}), data, types.SimpleNamespace(build_evaluator=lambda: fake)
-    )
-    weights = types.SimpleNamespace(trainable=[])
-    curve = {"round": 5, **built.evaluate(weights)}
-    return built.conclude(weights, [curve]), seen
-
-
-def test_validation_and_test_sentences_are_those_of_the_papers(data):
-    everything = [example["tokens"] for example in of_tff(data).as_numpy_iterator()]
-    quality, seen = measured(data, evaluation_examples=11, validation_split="test", test_examples="all")
-    assert seen == [everything[:11], everything[11:]]
-    assert (quality.validation_accuracy, quality.accuracy) == (0.11, 0.34)
-    assert (quality.test_sentences, quality.validation_sentences, quality.validation_split) == (34, 11, "test")
-    _, seen = measured(data, evaluation_examples=11, validation_split="test", test_examples=5)
-    assert seen[1] == everything[11:16]
-
-
-def test_heldout_clients_validate_where_a_data_set_has_them(data):
-    everything = [example["tokens"] for example in of_tff(data).as_numpy_iterator()]
-    heldout = tokens_of(sentences.chunks(data, "heldout"))
-    quality, seen = measured(data, evaluation_examples=4)
-    assert seen == [heldout[:4], everything]
-    assert (quality.validation_split, quality.validation_sentences) == ("heldout", 4)
-
-
-def test_settings_that_leave_nothing_to_measure_are_refused(data):
-    with pytest.raises(tff_mf.InputError, match="evaluation_examples=45 leaves no test sentences"):
-        measured(data, validation_split="test", evaluation_examples=45)
 
 
 def test_the_papers_smooth_over_400_rounds_of_2052():

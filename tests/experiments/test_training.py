@@ -1,7 +1,6 @@
 """Training from end to end on a little real text: files, statement and cohorts."""
 
 import json
-import os
 
 import numpy as np
 import pytest
@@ -13,15 +12,11 @@ from tff_mf import aggregators
 from tff_mf.experiments import reports
 from tff_mf.experiments.output import typed
 from tff_mf.experiments.runs import model_file, names
-from tff_mf.experiments.runs.settings import RunSettings
 from tff_mf.experiments.runs.summary import Summary
 from tff_mf.experiments.training import learning_process, models, program, task
-from tff_mf.experiments.training.datasets import sentences
-from tff_mf.numerics.digits import rounded_up
 
-from .shared import critical, read_observed, rows, small_settings, states, took_part
+from .shared import critical, rows, small_settings, states, took_part
 
-COMMAND = "from tff_mf.experiments.cli import main; main()"
 SCHEMA = tff_mf.MinSep(min_sep=3, max_participations=2)
 SMALL = {
     "vocab_size": 200,
@@ -118,40 +113,6 @@ def test_files_of_a_run(finished):
     assert len(json.loads((out / names.VOCABULARY).read_text())) == SMALL["vocab_size"]
 
 
-def test_the_whole_test_split_is_measured_once_and_the_curve_is_of_validation_sentences(finished, small_data, tmp_path):
-    result, out, _ = finished
-    summary, last = result.summary, result.history[-1]
-    assert summary.test_sentences == sentences.number(small_data, "test") > 40
-    assert (summary.validation_sentences, summary.validation_split) == (40, "heldout")
-    assert summary.validation_accuracy == last["accuracy_without_out_of_vocab_or_end_of_sentence"]
-    language_task = task.build_task(small_settings(**SMALL), json.loads((out / names.VOCABULARY).read_text()))
-    evaluator = language_task.build_evaluator()
-    for split, loss in (("test", summary.loss), ("heldout", last["loss"])):
-        chunks = sentences.chunks(small_data, split, most=None if split == "test" else 40)
-        assert evaluator.measure(result.weights, evaluator.tokens(chunks)).metrics["loss"] == pytest.approx(loss)
-
-
-def test_summary_and_statement_say_what_ran(finished):
-    result, out, _ = finished
-    summary = result.summary
-    assert result.holds
-    observed = read_observed(out / names.LEDGER)
-    assert observed.within(SCHEMA)
-    claim, said = result.report["claim"], result.statement
-    once = tff_mf.epsilon(
-        tff_mf.BLT.production("b100"), 5, tff_mf.SingleParticipation(), noise_multiplier=4.0, delta=1e-6
-    )
-    assert claim["epsilon"] == pytest.approx(once, rel=1e-9)
-    assert observed.max_participations == 1
-    assert f"ε≤{rounded_up(claim['epsilon'])} at δ=1e-06" in said
-    assert said.startswith("Simulated: ε≤")
-    assert "observed nobody twice, at most 1 participation" in said
-    # It is stated in one place alone.
-    assert not {"epsilon", "claim", "statement", "noise_multiplier"} & set(summary.__struct_fields__)
-    # embedding, convolution over three words with bias, dense with bias; four special words.
-    assert summary.parameters == 204 * 4 + (3 * 4 * 4 + 4) + (4 * 204 + 204)
-
-
 def test_both_reports_are_written_and_agree_with_the_run(finished):
     result, out, _ = finished
     planned, realised = (json.loads((out / name).read_text()) for name in ("planned.json", "report.json"))
@@ -179,39 +140,3 @@ def test_the_model_learns_without_noise(small_data, tmp_path):
     result = program.run(settings, plan, data=small_data, out=tmp_path, without_epsilon=True)
     assert result.summary.loss < 0.9 * np.log(204)
     assert result.statement.startswith("NO ε CAN BE STATED: noise: ")
-
-
-def test_the_settings_of_the_papers_have_their_number_of_parameters():
-    """Which test_plan.py compares with those of a smaller model."""
-    assert RunSettings(rounds=1, clients_per_round=1, delta=0.5, sampling="single").dimension == 4_050_748
-
-
-def test_train_by_command_through_a_pipe(small_data, tmp_path, processes_left, forks):
-    command = [
-        *("train", "--force", "--dataset", small_data, "--mechanism", "blt", "--buffers", "2", "--rounds", "4"),
-        *("--clients-per-round", "2", "--cohort", "40", "--min-sep", "2", "--max-participations", "2"),
-        *("--epsilon", "6", "--delta", "1e-5", "--model", "conv", "--units", "4", "--embedding-size", "4"),
-        *("--vocab-size", "100", "--max-examples", "4", "--evaluation-examples", "20", "--out", tmp_path / "run"),
-    ]
-    # Interrupts are ignored, as they are in what a shell runs in the background.
-    program = f"import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\n{COMMAND}"
-    reading, writing = os.pipe()
-    with (tmp_path / "stderr").open("w") as errors:
-        process = forks.start(program, list(map(str, command)), stdout=writing, stderr=errors.fileno())
-    os.close(writing)
-    assert process.wait(timeout=240) == 0
-    # Nothing is left that holds the other end, so that the pipe has an end.
-    assert processes_left() == set()
-    with open(reading) as pipe:
-        last = " ".join(pipe.read().split())
-    assert last.startswith("Accuracy ")
-    # What is printed is what the report says.
-    report = json.loads((tmp_path / "run" / "report.json").read_text())
-    assert f"Privacy {reports.headline(report)} Not checked only those who are trusted" in last
-    for text in (" at δ=1e-05", "of the clients that really train: ε≤", "cohorts of 40", "observed"):
-        assert text in reports.headline(report)
-    shown = (tmp_path / "stderr").read_text()
-    assert "Traceback" not in shown
-    # Before it trains, and on stderr: what noise leaves to learn from.
-    assert shown.startswith("WARNING  this run will not learn: ")
-    assert shown.index("--server-learning-rate") < shown.index("round 4 of 4")
