@@ -247,14 +247,6 @@ def test_every_preset_and_kind_of_sampling_is_in_the_docs():
 RESULTS = DOCS / "results"
 
 
-@pytest.mark.parametrize("path", sorted(RESULTS.glob("*.toml")), ids=lambda path: path.stem)
-def test_settings_of_results_are_whole_and_named_in_their_page(path):
-    from tff_mf.experiments import compare
-
-    assert compare.read(path)
-    assert f"docs/results/{path.name}" in (DOCS / "results.md").read_text()
-
-
 def test_the_specification_of_the_page_has_the_runs_that_it_says(tmp_path):
     from tff_mf.experiments import compare
 
@@ -287,14 +279,6 @@ def test_figures_of_results_are_what_their_command_wrote():
         assert text == f"{told_apart}{100 * mean:.2f} ± {100 * half:.2f}{told_apart}", (upper, lower)
 
 
-def test_the_demo_trains_two_rows_of_the_results_page():
-    """With the same settings, so that the page's figures are of the demo too."""
-    from tff_mf.experiments import compare
-
-    of_page = {run.label: run.settings for run in compare.read(RESULTS / "pydoc.toml") if run.settings.seed == 0}
-    assert all(of_page[run.label] == run.settings for run in compare.read(compare.spec_path("demo")))
-
-
 def test_tables_of_peers_are_of_what_was_measured():
     page = runpy.run_path(str(HERE / "benchmarks" / "_peers_page.py"))
     measured = json.loads((RESULTS / "performance.json").read_text())
@@ -304,7 +288,6 @@ def test_tables_of_peers_are_of_what_was_measured():
     assert max(max(each.values()) for each in apart) <= 1e-5
 
 
-CHECK = runpy.run_path(str(DOCS / "site" / "check.py"))
 NAVIGATION = (HERE / "mkdocs.yml").read_text().split("\nnav:\n")[1]
 # Made by docs/site/hooks.py when the site is built.
 GENERATED = {
@@ -327,38 +310,6 @@ def test_every_page_is_in_the_navigation_and_every_entry_is_a_page():
     for proof in proofs:
         assert any(f"({proof})" in text for text in texts), proof
     assert all((HERE / source).is_file() for source in GENERATED.values())
-
-
-def test_each_section_of_public_names_has_its_generated_page():
-    sections = (DOCS / "api.md").read_text()
-    modules = re.findall(r"^## `([\w.]+)`", sections, re.M)
-    assert re.findall(r": reference/(\S+)\.md$", NAVIGATION, re.M) == modules
-
-
-# Texts that a file of the site may have, and whether they load something from elsewhere.
-LOADING = [
-    ("page.html", '<script src="https://example.org/a.js"></script>', True),
-    ("page.html", '<img src="//example.org/a.png">', True),
-    ("page.html", '<link rel="stylesheet" href="https://example.org/a.css">', True),
-    ("page.html", '<link rel="preconnect" href="https://example.org" crossorigin>', True),
-    ("page.html", '<p style="background: url(https://example.org/a.png)">', True),
-    ("page.html", "<style>@import 'https://example.org/a.css';</style>", True),
-    ("page.css", "@font-face{src:url(https://example.org/a.woff2)}", True),
-    ("page.js", 'load("https://unpkg.com/a")', True),
-    ("page.svg", "<style>text{font-family:url(https://example.org/a.woff2)}</style>", True),
-    ("page.html", '<a href="https://example.org">a link</a><link rel="canonical" href="https://example.org">', False),
-    ("page.css", "/* https://example.org/licence */ a{background:url(a.svg)}", False),
-    ("page.js", '/* https://example.org */ load("http://www.w3.org/2000/svg")', False),
-]
-
-
-@pytest.mark.parametrize(("name", "text", "loads"), LOADING)
-def test_what_a_page_loads_from_elsewhere_is_found(name, text, loads, tmp_path):
-    assert "is not a site" in CHECK["main"](tmp_path)[0]
-    (tmp_path / "index.html").write_text('<script src="a.js"></script>')
-    assert CHECK["main"](tmp_path) == []
-    (tmp_path / name).write_text(text)
-    assert len(CHECK["main"](tmp_path)) == loads
 
 
 def test_the_sources_have_no_markdown_that_the_site_reads_otherwise():

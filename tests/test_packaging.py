@@ -8,7 +8,6 @@ import shutil
 import subprocess
 import sys
 import tarfile
-import tomllib
 import zipfile
 
 import pytest
@@ -35,15 +34,6 @@ for kind in sys.argv[1:]:
     getattr(build_meta, f"build_{kind}")("out")
 """
 ENDINGS = {"sdist": "*.tar.gz", "wheel": "*.whl"}
-INSTALLED = """
-import importlib.util
-import tff_mf
-from tff_mf import experiments
-from tff_mf.experiments.runs import folders
-print(tff_mf.__file__, experiments.__file__, importlib.util.find_spec("tff_mf.aggregators").origin)
-print(tff_mf.__version__, folders.versions()["tff-mf"])
-print([name for name in ("docs", "setup", "tests", "tff_mf") if importlib.util.find_spec(f"tff_mf.{name}")])
-"""
 
 pytestmark = pytest.mark.skipif(not shutil.which("git"), reason="a version needs git")
 
@@ -133,16 +123,6 @@ def test_only_pythons_that_are_tested_are_claimed(metadata):
     assert "Typing :: Typed" in classifiers
 
 
-def test_the_citation_has_the_required_fields_and_the_papers_of_the_metadata():
-    text = (HERE / "CITATION.cff").read_text()
-    keys = dict(re.findall(r"^([a-z-]+):(.*)$", text, re.M))
-    assert {"cff-version", "message", "title", "authors"} <= set(keys)
-    assert keys["cff-version"].strip() == "1.2.0"
-    urls = tomllib.loads((HERE / "pyproject.toml").read_text())["project"]["urls"]
-    assert re.findall(r"^    url: (.*)$", text, re.M) == list(urls.values())
-    assert text.count("\n    year: ") == text.count("\n  - type: ") == len(urls)
-
-
 def version_of(folder):
     """Returns the version that a build in a folder would have."""
     done = subprocess.run(
@@ -164,28 +144,3 @@ def test_versions_name_the_commit_and_the_release(checkout, built, tmp_path):
     git(folder, "checkout", "--quiet", ".")
     git(folder, "tag", "v0.1.0")
     assert version_of(folder) == "0.1.0"
-
-
-def test_no_version_is_taken_from_an_enclosing_repository(checkout, monkeypatch):
-    # As in a hook.
-    monkeypatch.setenv("GIT_DIR", str(checkout / ".git"))
-    inner = checkout / "build" / "core"
-    inner.mkdir(parents=True)
-    shutil.copy(checkout / "pyproject.toml", inner)
-    assert version_of(inner) == "0.1.0.dev0"
-
-
-def test_all_layers_are_installed_and_know_their_version(built, tmp_path):
-    installed = tmp_path / "installed"
-    with zipfile.ZipFile(built[1]) as wheel:
-        wheel.extractall(installed)
-    surroundings = {**os.environ, "PYTHONPATH": str(installed), "PYTHONDONTWRITEBYTECODE": "1"}
-    finished = subprocess.run(
-        [sys.executable, "-c", INSTALLED], cwd=tmp_path, env=surroundings, capture_output=True, text=True, check=False
-    )
-    assert finished.returncode == 0, finished.stderr
-    files, versions, more = finished.stdout.splitlines()
-    inner = ("__init__.py", "experiments/__init__.py", "aggregators/__init__.py")
-    assert files.split() == [str(installed / "tff_mf" / path) for path in inner]
-    assert versions.split() == 2 * [built[1].name.split("-")[1]]
-    assert more == "[]"

@@ -7,7 +7,6 @@ import asyncio
 import contextlib
 import functools
 import os
-import stat
 
 import numpy as np
 import pytest
@@ -97,21 +96,6 @@ def test_a_loaded_state_is_the_saved_one_to_the_bit_and_goes_on_with_fresh_keys(
         assert noise_of(after.state).round == 8
         past = [np.asarray(noise_of(each).keys)[:7] for each in (after.state, saved["state"])]
         np.testing.assert_array_equal(*past)
-
-
-def test_a_checkpoint_is_little_larger_than_the_model(regression, tmp_path):
-    aggregator, process = aggregator_and_process(regression, "blt", SHAPE)
-    state = process.next(process.initialize(), [np.ones(SHAPE, np.float32)]).state
-    sizes = {}
-    for name, given in (("keys", aggregator), ("rows", None)):
-        manager = aggregators.CheckpointManager(tmp_path / name, aggregator=given)
-        asyncio.run(manager.save(state, 1))
-        (file,) = (tmp_path / name).iterdir()
-        sizes[name] = file.stat().st_size
-        assert stat.S_IMODE(os.stat(file).st_mode) == 0o600
-        assert stat.S_IMODE(os.stat(tmp_path / name).st_mode) == 0o700
-    assert sizes["keys"] < 5000
-    assert sizes["rows"] > 4 * SHAPE * 4
 
 
 def test_old_checkpoints_are_deleted_and_no_version_is_written_twice(tmp_path):
@@ -273,44 +257,3 @@ def test_tffs_training_program_resumes_from_a_checkpoint(regression, tmp_path):
     assert list(first) + list(second) == list(whole) == [1, 2]
     for number, metrics in {**first, **second}.items():
         np.testing.assert_array_equal(flat(metrics), flat(whole[number]))
-
-
-def test_run_training_process_goes_on_in_a_thread_after_rounds_that_were_awaited(regression, tmp_path):
-    """As in a notebook, whose cells run inside an event loop."""
-    process, clients = regression.process(), regression.clients
-    checkpoints = aggregators.CheckpointManager(tmp_path / "checkpoints", aggregator=regression.aggregator())
-
-    def train():
-        asyncio.set_event_loop(asyncio.new_event_loop())
-        with aggregators.resident_context():
-            state = tff.simulation.run_training_process(
-                process,
-                training_selection_fn=lambda round_number: clients[2 * round_number - 2 : 2 * round_number],
-                total_rounds=4,
-                program_state_manager=checkpoints,
-            )
-            return int(noise_of(state).round)
-
-    async def cells():
-        with aggregators.resident_context():
-            state = process.initialize()
-            for round_number in (1, 2):
-                state = process.next(state, clients[:2]).state
-                await checkpoints.save(state, round_number)
-        return await asyncio.to_thread(train), await checkpoints.get_versions()
-
-    assert asyncio.run(cells()) == (4, [3, 4])
-
-
-def test_in_the_asynchronous_context_every_call_is_awaited(regression):
-    process = regression.process()
-
-    async def train(rounds):
-        state = await process.initialize()
-        for _ in range(rounds):
-            state = (await process.next(state, regression.clients[:2])).state
-        return state
-
-    context = tff.backends.native.create_async_local_cpp_execution_context()
-    with tff.framework.get_context_stack().install(context):
-        assert noise_of(asyncio.run(train(3))).round == 3

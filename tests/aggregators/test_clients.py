@@ -82,24 +82,12 @@ def test_a_huge_value_moves_the_sum_by_at_most_the_clip_norm(process, bad):
     assert with_it.measurements["rejected_clients"] == 0
 
 
-def test_dropouts_change_neither_divisor_nor_noise(process):
-    (none,), (everyone,) = released(process, []), released(process, HONEST)
-    moved = 3 * (flat(everyone.result) - flat(none.result))
-    np.testing.assert_allclose(moved, flat(value(0.1)), atol=1e-5)
-    assert np.abs(flat(none.result)).min() > 0
-
-
 def test_an_update_of_another_shape_stops_the_round_before_noise_is_drawn(process):
     state = process.initialize()
     for wrong in ({"kernel": np.zeros((2, 2), np.float32), "bias": np.zeros(2, np.float32)}, [1.0], "text"):
         with pytest.raises((TypeError, ValueError)):
             process.next(state, [*HONEST, wrong])
     np.testing.assert_array_equal(flat(process.next(state, HONEST).result), flat(released(process, HONEST)[0].result))
-
-
-def test_count_rejected_refuses_anything_but_an_aggregator():
-    with pytest.raises(TypeError, match="aggregator="):
-        aggregators.count_rejected(3)
 
 
 def test_the_bound_holds_in_tffs_worker():
@@ -116,8 +104,6 @@ def test_the_bound_holds_in_tffs_worker():
             assert np.linalg.norm(found) <= 1.0
 
 
-ALGORITHMS = tff.learning.algorithms
-SGD = tff.learning.optimizers.build_sgdm
 ONE = np.ones(2, np.float32)
 
 
@@ -139,13 +125,6 @@ def created(size=2, **changes):
 
 def stepped(process, state=None, client=ONE):
     return process.next(process.initialize() if state is None else state, [client])
-
-
-def test_algorithms_with_weights_refuse(regression):
-    with pytest.raises(TypeError, match=r"WeightedAggregationFactory.*MFAggregationFactory"):
-        ALGORITHMS.build_weighted_fed_avg(regression.model, SGD(0.1), model_aggregator=ours())
-    with pytest.raises(TypeError, match=r"takes no weights.*as_weighted_aggregator.*counts each client equally"):
-        ALGORITHMS.build_fed_sgd(regression.model, model_aggregator=ours())
 
 
 @pytest.mark.parametrize(
@@ -193,14 +172,3 @@ def test_what_is_left_out_is_told_once_in_one_line(name):
         assert "\n" not in str(one.message)
         assert one.filename == __file__
         assert {name for name in ("grid", "rounds") if f"Without {name}=" in str(one.message)} == expected
-
-
-def test_what_this_package_builds_for_itself_warns_of_nothing(regression):
-    """`check_process` builds the claim without rounds, and of the grid as it is given."""
-    factory._tell.cache_clear()
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", aggregators.WeakGuaranteeWarning)
-        with pytest.raises(TypeError, match="LearningProcess"):
-            aggregators.check_process(
-                None, ENDLESS, clip_norm=1.0, noise_multiplier=1.0, clients_per_round=2, clients=regression.clients
-            )

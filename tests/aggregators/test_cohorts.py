@@ -11,7 +11,6 @@ import tensorflow_federated as tff
 import tff_mf
 from tff_mf import aggregators
 from tff_mf.aggregators.resident import cohort_graph, forms, summing
-from tff_mf.aggregators.resident.connection import Connection
 
 pytestmark = pytest.mark.usefixtures("taken_apart_once")
 AT_ONCE = 3
@@ -131,24 +130,6 @@ def test_variables_of_one_client_are_not_those_of_another(resident, both, monkey
     assert total == pytest.approx(sum(map(alone, values)), rel=1e-5)
 
 
-def test_a_function_that_waits_for_a_parameter_and_does_not_take_it(both):
-    @tff.tensorflow.computation(np.float32)
-    def work(x):
-        variable = tf.Variable([1.0, 2.0])
-
-        @tf.function
-        def steps(value):
-            for _ in tf.range(3):
-                variable.assign_add(variable * value)
-            return variable.read_value()
-
-        return steps(x)
-
-    computation = summed(work)
-    found = both(lambda: computation([0.0, 1.0, -1.0, 0.5]))
-    np.testing.assert_allclose(found[0], np.array([1.0, 2.0]) * (1 + 8 + 0 + 1.5**3))
-
-
 def _random(x):
     return x + 0.0 * tf.random.normal([], seed=3)
 
@@ -232,38 +213,6 @@ def test_records_that_are_clipped_or_rejected(regression, both):
         return [output.result, output.measurements["rejected_clients"]]
 
     assert both(one_round)[1] == 1
-
-
-def test_few_calls_and_a_copy_of_the_sum_only_if_much_is_kept(resident, both, monkeypatch):
-    computation = summed(tff.tensorflow.computation(lambda x: 2.0 * x, tff.TensorType(np.float32, [5])))
-    clients = list(np.random.default_rng(0).normal(size=(30, 5)).astype(np.float32))
-    sent, create = [], Connection.create
-    monkeypatch.setattr(Connection, "create", lambda self, value, spec: sent.append(value) or create(self, value, spec))
-    monkeypatch.setattr(summing, "_FEWEST", 1)
-    expected = np.asarray(computation(clients))
-    assert [value.shape for value in sent if isinstance(value, np.ndarray)] == [(8, 1), (16, 1), (6, 1)]
-    # 33 bytes a client: of three clients a call, and three calls until the sum is copied.
-    monkeypatch.setattr(summing, "_CALL_BYTES", 100)
-    monkeypatch.setattr(summing, "_KEPT_BYTES", 300)
-    sent.clear()
-    np.testing.assert_array_equal(np.asarray(computation(clients)), expected)
-    assert len([value for value in sent if isinstance(value, np.ndarray)]) == 10
-    assert len([value for value in sent if isinstance(value, tff.structure.Struct)]) == 3
-
-
-def test_a_call_is_not_larger_than_allowed_unless_it_is_of_one_client(monkeypatch):
-    monkeypatch.setattr(summing.arguments, "encoded_client", lambda client, _: [b"x" * client[0]])
-    monkeypatch.setattr(summing, "_CALL_BYTES", 100)
-    calls = summing._calls([[size] for size in (40, 60, 1, 300, 5, 100, 101)], tff.TensorType(np.float32))
-    assert [[len(data) for (data,) in part] for part in calls] == [[40, 60], [1], [300], [5], [100], [101]]
-
-
-def test_the_same_client_several_times_in_a_row_is_prepared_once(monkeypatch):
-    prepared, one, other = [], object(), object()
-    monkeypatch.setattr(summing.arguments, "encoded_client", lambda client, _: prepared.append(client) or [b"x"])
-    calls = summing._calls([[one], [one], [other], [one]], tff.TensorType(np.float32))
-    assert [len(part) for part in calls] == [4]
-    assert prepared == [[one], [other], [one]]
 
 
 def test_an_error_of_one_client_is_that_of_the_round(resident, monkeypatch):

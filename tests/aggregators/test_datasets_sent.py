@@ -10,7 +10,7 @@ import tensorflow_federated as tff
 from tensorflow.core.framework import graph_pb2
 
 from tff_mf import aggregators
-from tff_mf.aggregators.resident import arguments, datasets, summing
+from tff_mf.aggregators.resident import datasets, summing
 
 NUMBER = tf.TensorSpec([], tf.int64)
 
@@ -34,10 +34,6 @@ def table_names(graph):
     return {node.name for node in graph_pb2.GraphDef.FromString(graph).node if node.op == "HashTableV2"}
 
 
-def all_names(graph):
-    return [node.name for node in graph_pb2.GraphDef.FromString(graph).node]
-
-
 def read(graph, spec=NUMBER):
     variant = tf.raw_ops.DatasetFromGraph(graph_def=graph)
     return list(tf.data.experimental.from_variant(variant, spec).as_numpy_iterator())
@@ -55,15 +51,6 @@ def test_tables_are_named_by_their_content():
     twice = datasets.lightened(serialized(numbers(["b", "c"], one, other, one)))
     assert len(table_names(twice)) == 3
     assert read(twice) == [3, 4]
-
-
-def test_a_dataset_without_static_tables_is_unchanged():
-    plain = serialized(tf.data.Dataset.range(3))
-    assert datasets.lightened(plain) is plain
-    table = tf.lookup.experimental.MutableHashTable(tf.string, tf.int64, -1)
-    table.insert(["a"], [5])
-    mutable = serialized(tf.data.Dataset.from_tensors("a").map(table.lookup))
-    assert all_names(datasets.lightened(mutable)) == all_names(mutable)
 
 
 @tf.function
@@ -92,9 +79,7 @@ def with_fused_maps(dataset):
 
 # Pipelines of numbers, which share a type, so that a computation of them is traced once.
 OF_NUMBERS = {
-    "parallel map": lambda numbers: numbers.map(changed, num_parallel_calls=tf.data.AUTOTUNE),
     "a condition": lambda numbers: numbers.map(lambda n: tf.cond(n % 2 == 0, lambda: n // 2, lambda: 3 * n)),
-    "a loop": lambda numbers: numbers.batch(3).map(lambda row: tf.map_fn(lambda number: -number, row)).unbatch(),
     "a function that is called": lambda numbers: numbers.map(lambda number: halved(number) + halved(number + 1)),
     "a called function itself": lambda numbers: numbers.map(halved).map(lambda number: halved(number) + 1),
     "datasets in a dataset": lambda numbers: numbers.flat_map(
@@ -103,20 +88,10 @@ OF_NUMBERS = {
     "scan": lambda numbers: numbers.scan(tf.constant(0, tf.int64), lambda so_far, number: (so_far + number, so_far)),
     "interleave": lambda numbers: numbers.interleave(tf.data.Dataset.range, cycle_length=2),
     "shuffle and repeat": lambda numbers: numbers.shuffle(5, 1).repeat(2).map(changed),
-    "cache": lambda numbers: numbers.map(changed).cache().repeat(2),
-    "groups": lambda numbers: numbers.group_by_window(
-        lambda number: number % 3, lambda _, group: group.batch(4).map(changed), window_size=4
-    ).unbatch(),
     "fused maps": with_fused_maps,
-    "concatenate": lambda numbers: numbers.map(changed).concatenate(numbers.skip(2)),
-    "take_while": lambda numbers: numbers.map(changed).take_while(lambda number: number < 9),
-    "zip": lambda numbers: tf.data.Dataset.zip((numbers, numbers.skip(1))).map(lambda one, other: one * other),
     "window": lambda numbers: numbers.window(3, shift=2).flat_map(lambda window: window.map(changed)),
     "ragged": lambda numbers: (
         numbers.map(tf.range).ragged_batch(3).map(lambda rows: tf.reduce_sum(rows.to_tensor()) + rows.nrows())
-    ),
-    "padded": lambda numbers: (
-        numbers.map(lambda number: tf.repeat(number, number)).padded_batch(3).map(lambda rows: tf.reduce_sum(rows))
     ),
 }
 
@@ -189,41 +164,10 @@ def test_clients_data_of_every_shape_is_read_as_tffs_own_context_reads_it():
     assert len(set(expected.values())) == len(expected)
 
 
-PAIRS = {
-    "two numbers, one int32": (tf.int32, tf.float32),
-    "two int32": (tf.int32, tf.int32),
-    "one int32": (tf.int32,),
-    "one int64": (tf.int64,),
-}
-
-
 def pairs(dtypes):
     """Returns a dataset with a map that recomputes all parts of its elements."""
     dataset = tf.data.Dataset.from_tensor_slices(tuple(tf.range(3, dtype=dtype) for dtype in dtypes))
     return dataset.map(lambda *parts: tuple(part + tf.cast(1, part.dtype) for part in parts))
-
-
-@pytest.mark.parametrize("dtypes", PAIRS.values(), ids=PAIRS)
-def test_functions_of_datasets_are_compiled_for_one_device(dtypes):
-    dataset = pairs(dtypes)
-    lightened = datasets.lightened(serialized(dataset))
-    (function,) = graph_pb2.GraphDef.FromString(lightened).library.function
-    # TensorFlow looks for the attribute by this name (kIntsOnDeviceAttr in its source).
-    assert function.attr["experimental_ints_on_device"].b
-    variant = tf.raw_ops.DatasetFromGraph(graph_def=lightened)
-    again = tf.data.experimental.from_variant(variant, dataset.element_spec)
-    assert list(again.as_numpy_iterator()) == list(dataset.as_numpy_iterator())
-
-
-def test_a_function_that_is_also_called_directly_is_unchanged():
-    @tf.function
-    def grown(number):
-        return number + 1
-
-    function = grown.get_concrete_function(NUMBER)
-    dataset = tf.data.Dataset.range(3).map(function).map(lambda n: tf.cond(n > 2, lambda: function(n), lambda: n))
-    lightened = datasets.lightened(serialized(dataset))
-    assert read(lightened) == list(dataset.as_numpy_iterator())
 
 
 PAIR = tff.StructType([(np.int64, [None, 3]), (np.float32, [None])])
@@ -267,43 +211,6 @@ def test_a_worker_reads_the_elements_of_a_list(element_type, make, rows):
             assert one.dtype == other.dtype
             np.testing.assert_array_equal(one, other)
         assert not graph_pb2.GraphDef.FromString(graph).library.function
-
-
-NAMED = tff.StructWithPythonType([("x", ALONE)], collections.OrderedDict)
-UNSORTED = tff.StructWithPythonType([("y", ALONE), ("x", ALONE)], collections.OrderedDict)
-
-
-@pytest.mark.parametrize(
-    ("elements", "element_type"),
-    [
-        ([collections.OrderedDict(z=alone(1))], NAMED),
-        ([collections.OrderedDict(y=alone(1), x=alone(1))], UNSORTED),
-        ([[[1.0, 2.0]]], ALONE),
-        ([alone(2).astype(np.float64)], ALONE),
-        ([np.zeros((2, 3), np.float32)], ALONE),
-        ([pair(2)[:1]], PAIR),
-        ([list(pair(2))], PAIR),
-        ([np.array(["a"])], tff.TensorType(np.str_, [None])),
-    ],
-    ids=[
-        "other names",
-        "names that TensorFlow sorts",
-        "Python numbers",
-        "another type",
-        "another shape",
-        "too few",
-        "a list in a list",
-        "texts",
-    ],
-)
-def test_other_lists_are_left_to_tff(elements, element_type):
-    assert datasets.of_elements(elements, element_type) is None
-
-
-def test_elements_of_another_shape_are_refused():
-    parameter = tff.StructType([tff.SequenceType(ALONE)])
-    with pytest.raises(TypeError, match=r"\[2,3\]|\(2, 3\)"):
-        arguments.encoded_client(tff.structure.Struct([(None, [np.zeros((2, 3), np.float32)])]), parameter)
 
 
 def test_a_round_of_lists_is_one_of_datasets(monkeypatch):

@@ -3,12 +3,10 @@
 import collections
 
 import numpy as np
-import pytest
 import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import tff_mf
 from tff_mf import aggregators
 
 SPECS = collections.OrderedDict(kernel=tf.TensorSpec([2, 2]), bias=tf.TensorSpec([3]))
@@ -56,20 +54,3 @@ def test_models_follow_the_definition(momentum, nesterov, restart_every, rates):
     gradients = list(updates(8))
     expected = by_definition(gradients, rates.__getitem__, momentum, nesterov, restart_every)
     np.testing.assert_allclose(run(optimizer, gradients, rates.__getitem__), expected, rtol=1e-4, atol=1e-4)
-
-
-@pytest.mark.parametrize(
-    ("arguments", "field", "error"),
-    [
-        ({"learning_rate": -1.0}, "learning_rate", ValueError),
-        ({"learning_rate": "1"}, "learning_rate", TypeError),
-        ({"momentum": 1.0}, "momentum", ValueError),
-        ({"momentum": -0.1}, "momentum", ValueError),
-        ({"nesterov": 1}, "nesterov", TypeError),
-        ({"restart_every": 0}, "restart_every", ValueError),
-    ],
-)
-def test_bad_arguments(arguments, field, error):
-    with pytest.raises(error, match=field) as caught:
-        aggregators.build_dp_ftrl(**{"learning_rate": 1.0, **arguments})
-    assert isinstance(caught.value, tff_mf.InputError)

@@ -276,21 +276,6 @@ def test_tensorflow_lite_trains_the_same_model(exported, data):
         np.testing.assert_allclose(value, expected[name], rtol=1e-4, atol=1e-5)
 
 
-def test_a_failed_conversion_gives_the_reason(tmp_path):
-    @tff.tensorflow.computation(tff.TensorType(np.int32, [None]))
-    def shuffled(x):
-        return tf.data.Dataset.from_tensor_slices(x).shuffle(3).reduce(0, lambda a, b: 2 * a + b)
-
-    described = aggregators.export_computation(shuffled, tmp_path / "shuffled", inputs="x", outputs="y")
-    assert described == {
-        "inputs": {"x": {"dtype": "int32", "shape": [None]}},
-        "outputs": {"y": {"dtype": "int32", "shape": []}},
-    }
-    lite = aggregators.convert_to_lite(tmp_path / "shuffled")
-    assert lite.content is None
-    assert "ShuffleDataset" in lite.reason
-
-
 def test_a_process_that_cannot_be_exported_is_refused(tmp_path, exported):
     _, trained, weights = exported
     with pytest.raises(tff_mf.InputError, match="process"):

@@ -101,23 +101,6 @@ def test_the_round_after_the_last_of_a_run_is_refused(build_of):
     stream(build_of(4).create(VALUE_TYPES["vector"]), value, 4)
 
 
-def test_the_end_of_a_run_is_no_part_of_its_noise_and_not_beyond_that_of_the_mechanism():
-    for changes in ({}, {"restart_every": 2}):
-        assert build(rounds=3, **changes).fingerprint == build(**changes).fingerprint
-        with pytest.raises(ValueError, match="rounds=5"):
-            build(tff_mf.Tree(4), rounds=5)
-
-
-def test_two_initial_states_and_two_steps_of_one_state_never_share_noise():
-    process = build().create(VALUE_TYPES["vector"])
-    value = zeros(VALUE_TYPES["vector"])
-    first, state = stream(process, value, 1)
-    second, _ = stream(process, value, 1)
-    assert not np.any(first == second)
-    again = [stream(process, value, 1, state)[0] for _ in range(2)]
-    assert not np.any(again[0] == again[1])
-
-
 @pytest.fixture(scope="module")
 def of_scalars():
     return build().create(VALUE_TYPES["scalar"])
@@ -205,12 +188,6 @@ def test_accountants_refuse_the_event_of_a_round_and_that_of_the_run_is_one_gaus
     assert 1 / (2 * run.noise_multiplier**2) == pytest.approx(0.195, rel=5e-3)
 
 
-def test_a_path_and_its_artifact_give_the_same_aggregator(tmp_path):
-    path = tmp_path / "b400.safetensors"
-    tff_mf.save(BLT, path)
-    assert build(path).fingerprint == build(BLT).fingerprint
-
-
 def test_insecure_seed_is_marked():
     factory = build(insecure_seed=3)
     assert factory.insecure
@@ -246,11 +223,6 @@ def test_bad_arguments_are_refused_when_the_factory_is_built(changes, field, err
     with pytest.raises(error, match=field) as caught:
         build(**changes)
     assert isinstance(caught.value, tff_mf.InputError)
-
-
-def test_values_of_integer_type_are_refused():
-    with pytest.raises(TypeError, match="int32"):
-        build().create(tff.TensorType(np.int32, [2]))
 
 
 def test_the_aggregator_composes_with_tffs_factories():

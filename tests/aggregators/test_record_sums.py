@@ -2,7 +2,6 @@
 
 import collections
 import functools
-import logging
 
 import hypothesis
 import numpy as np
@@ -13,7 +12,6 @@ from hypothesis import strategies as st
 import tff_mf
 from tff_mf import aggregators, queries
 from tff_mf.aggregators import record_sums
-from tff_mf.aggregators.resident import session
 from tff_mf.base.errors import InputValueError
 
 GRID = tff_mf.Grid(bits=12, max_clients=40)
@@ -87,22 +85,6 @@ def test_sums_of_every_kind_and_order_are_bit_identical(processes):
     types = processes["plain"].next.type_signature
     assert all(each.next.type_signature.is_equivalent_to(types) for each in processes.values())
     assert not any(name in str(types) for name in record_sums.COUNTS)
-
-
-@pytest.mark.long  # More processes are traced: sums in 32 bits, far from their limit, are compared above.
-@pytest.mark.parametrize(("clients", "integers"), [(31, "int32"), (40, "int64")])
-def test_sums_beyond_30_bits_are_bit_identical(clients, integers):
-    grid = tff_mf.Grid(bits=26, max_clients=clients)
-    value_type, sent = tff.TensorType(np.float32, [3]), [np.array([1e9, -2.0, 0.3], np.float32)] * clients
-    sums = (None, tff.aggregators.SecureSumFactory(2**26))
-    assert grid.integers == integers
-    for sign in (1, -1):
-        found = [
-            each.next(each.initialize(), [sign * one for one in sent]).result.tobytes()
-            for each in (factory(grid=grid, record_aggregation_factory=one).create(value_type) for one in sums)
-        ]
-        assert found[0] == found[1]
-        assert sign * np.frombuffer(found[0], np.float32)[0] > 0.7 * clients / 3 - 1
 
 
 @pytest.mark.parametrize("kind", SUMS)
@@ -204,56 +186,6 @@ def test_sums_of_honest_clients_are_bit_identical_to_tffs():
     assert not any(name in str(ours.next.type_signature) for name in record_sums.COUNTS)
 
 
-CONTEXTS = {"session": aggregators.tff_session, "resident": aggregators.resident_context}
-AT_CLIENTS = tff.FederatedType(np.int32, tff.CLIENTS)
-
-
-@pytest.fixture(scope="module", params=CONTEXTS)
-def running(request):
-    """One session and one resident context for all tests; the session is that of the layer's tests."""
-    if request.param == "session":
-        yield request.param
-    else:
-        with aggregators.resident_context():
-            yield request.param
-
-
-def test_each_intrinsic_gives_the_result_of_its_secure_sum(running):
-    @tff.federated_computation(AT_CLIENTS)
-    def sums(values):
-        return collections.OrderedDict(
-            bitwidth=tff.federated_secure_sum_bitwidth(values, 8),
-            bounded=tff.federated_secure_sum(values, 100),
-            modular=tff.backends.mapreduce.federated_secure_modular_sum(values, 10),
-            plain=tff.federated_sum(values),
-        )
-
-    for clients in ([3, 4, 8], [7], [9, 9]):
-        found = {name: int(value) for name, value in sums(clients).items()}
-        expected = sum(clients)
-        assert found == {"bitwidth": expected, "bounded": expected, "modular": expected % 10, "plain": expected}
-
-
-def test_a_modular_sum_wraps_around(running):
-    process = tff.aggregators.SecureModularSumFactory(4, symmetric_range=True).create(tff.TensorType(np.int32))
-    # Modulo 7; results from 4 on stand for negative numbers.
-    for clients, expected in (([1, 3, 6], 3), ([1, 3, 1], -2), ([1], 1)):
-        assert int(process.next(process.initialize(), clients).result) == expected
-
-
-@pytest.mark.sampled(most=1)
-def test_measurements_of_a_secure_sum_are_withheld(running):
-    value_type = tff.TensorType(np.float32, [3])
-    exact = tff.aggregators.SecureSumFactory(0.1).create(value_type)
-    clients = [np.full(3, value, np.float32) for value in (0.05, 0.3)]
-    assert int(exact.next(exact.initialize(), clients).measurements["secure_upper_clipped_count"]) == 1
-    process = factory(record_aggregation_factory=SECURE).create(value_type)
-    measurements = process.next(process.initialize(), clients).measurements
-    assert list(measurements) == ["dp_query_metrics", "dp"]
-    assert measurements["dp"] == ()
-    assert list(measurements["dp_query_metrics"]) == ["round", "noise_stddev", "rows_in_use"]
-
-
 def test_an_adaptive_threshold_is_refused():
     adaptive = tff.aggregators.PrivateQuantileEstimationProcess.no_noise(1.0, 0.5, 0.2)
     follows = factory(record_aggregation_factory=tff.aggregators.SecureSumFactory(adaptive))
@@ -268,13 +200,3 @@ def test_a_secure_sum_of_floats_is_refused():
     for threshold in (1e7, 1.0, 2**16):
         with pytest.raises(ValueError, match="needs grid="):
             factory(grid=None, record_aggregation_factory=tff.aggregators.SecureSumFactory(threshold))
-
-
-def test_the_simulation_is_logged_once(running, caplog):
-    total = tff.federated_computation(lambda values: tff.federated_secure_sum_bitwidth(values, 8), AT_CLIENTS)
-    session._say_once.cache_clear()
-    with caplog.at_level(logging.WARNING):
-        assert [int(total([1, 2])), int(total([1, 3]))] == [3, 4]
-    assert [record.message for record in caplog.records if "no cryptography" in record.message] == [
-        "Secure sums are simulated: the numbers equal a secure sum's, and there is no cryptography."
-    ]

@@ -1,10 +1,7 @@
 """Server values stay in the worker; the ordinary context warns before slow rounds, and errors are clear in both."""
 
-import asyncio
-import collections
 import contextlib
 import gc
-import socket
 import traceback
 import warnings
 import weakref
@@ -17,7 +14,7 @@ import tensorflow_federated as tff
 
 import tff_mf
 from tff_mf import aggregators
-from tff_mf.aggregators.resident import forms, session, summing, tff_insides, worker
+from tff_mf.aggregators.resident import forms, session, summing, tff_insides
 from tff_mf.aggregators.resident.connection import Connection
 
 from .conftest import noise_of
@@ -72,32 +69,6 @@ def test_copies_of_the_sum_change_nothing(regression, resident, sent, monkeypatc
     assert len(sent) == len(clients) + copies
 
 
-def test_two_steps_of_one_state_never_share_noise(regression, resident):
-    process = regression.aggregator(insecure_seed=None).create(tff.TensorType(np.float32, [7]))
-    first = process.next(process.initialize(), [np.zeros(7, np.float32)])
-    again = [process.next(first.state, [np.zeros(7, np.float32)]) for _ in range(2)]
-    assert not np.any(np.asarray(again[0].result) == np.asarray(again[1].result))
-    keys = np.concatenate([np.asarray(noise_of(output.state).keys)[:2] for output in again])
-    assert len({tuple(key) for key in keys}) == 3
-
-
-def test_a_large_tensor_is_a_reference_and_a_small_one_an_array(resident):
-    large = tff.tensorflow.computation(lambda: tf.reshape(tf.range(6000, dtype=tf.float32), [2, 3000]))()
-    expected = np.arange(6000, dtype=np.float32).reshape(2, 3000)
-    assert isinstance(large, aggregators.ResidentValue)
-    assert (large.shape, large.dtype, repr(large)) == ((2, 3000), np.float32, "<resident float32[2,3000]>")
-    for read in (np.asarray(large), large.numpy(), tf.convert_to_tensor(large), np.add(large, 0)):
-        np.testing.assert_array_equal(read, expected)
-    variable = tf.Variable(tf.zeros([2, 3000]))
-    variable.assign(large)
-    np.testing.assert_array_equal(variable, expected)
-    assert asyncio.run(tff.program.materialize_value([large]))[0] is large
-    small = tff.tensorflow.computation(lambda: tf.constant(3))()
-    assert (int(small), small + 1, bool(small)) == (3, 4, True)
-    assert (str(small), repr(small), f"{small:03d}") == ("3", "3", "003")
-    assert asyncio.run(tff.program.materialize_value([small])) == [3]
-
-
 def test_a_small_tensor_is_passed_as_it_is_and_its_copies_by_value(resident, sent):
     """As long as a large tensor of its result is held, a reference stands for the array, which cannot change."""
     plus = tff.tensorflow.computation(lambda parts: parts[0] + parts[1], [np.int32, tff.TensorType(np.int32, [2])])
@@ -112,14 +83,6 @@ def test_a_small_tensor_is_passed_as_it_is_and_its_copies_by_value(resident, sen
     assert plus([one, changed]).tolist() == [6, 3]
     assert plus([one, two[::-1]]).tolist() == [3, 2]
     assert large.shape == (5000,)
-
-
-def test_only_small_values_can_be_read_after_the_block():
-    with aggregators.resident_context():
-        large, small = tff.tensorflow.computation(lambda: (tf.zeros([5000]), tf.constant(2)))()
-    assert small == 2
-    with pytest.raises(RuntimeError, match="has ended"):
-        np.asarray(large)
 
 
 @tff.tensorflow.computation
@@ -138,27 +101,6 @@ def test_a_computation_that_cannot_be_taken_apart_runs_as_in_the_ordinary_contex
     with aggregators.resident_context():
         two = tff.tensorflow.computation(lambda: tf.constant(2.0))()
         assert second_moment(two, [1.0, 5.0]) == expected
-
-
-def test_kinds_of_computations_and_arguments(resident):
-    at_clients, at_server = tff.FederatedType(np.int32, tff.CLIENTS), tff.FederatedType(np.int32, tff.SERVER)
-
-    @tff.federated_computation(at_clients, at_server, at_clients)
-    def several(first, number, second):
-        return collections.OrderedDict(
-            total=tff.federated_sum(first), number=number, other=(tff.federated_sum(second), tff.federated_max(first))
-        )
-
-    result = several([1, 2], 7, second=[3, 4])
-    assert (result["total"], result["number"], *result["other"]) == (3, 7, 7, 2)
-    with pytest.raises(ValueError, match="have different lengths"):
-        several([1, 2], 7, [3])
-    with pytest.raises(TypeError, match="must be a list"):
-        several(1, 7, 2)
-    with pytest.raises(ValueError, match="federated context"):
-        tff.federated_computation(lambda values: values, at_clients)([1])
-    assert tff.federated_computation(lambda: tff.federated_value(3, tff.SERVER))() == 3
-    assert tff.federated_computation(lambda a, b: (b, a), at_server, at_server)(1, 2) == (2, 1)
 
 
 def test_a_state_is_released_with_its_last_reference(large, resident):
@@ -220,45 +162,11 @@ def test_the_round_after_the_last_raises_one_clear_error(of_two_rounds, context)
     assert "debug_error_string" not in shown
 
 
-def test_other_errors_are_passed_on():
-    @tff.tensorflow.computation(np.int32)
-    def failing(value):
-        with tf.control_dependencies([tf.debugging.assert_positive(value, message="must be above zero")]):
-            return value + 1
-
-    for context in CONTEXTS.values():
-        with context(), pytest.raises(Exception, match="must be above zero") as caught:
-            failing(-1)
-        assert not isinstance(caught.value, aggregators.NoRoundsLeftError)
-
-
 @contextlib.contextmanager
 def recorded():
     with warnings.catch_warnings(record=True) as found:
         warnings.simplefilter("always")
         yield lambda: [str(one.message) for one in found if one.category is aggregators.LargeStateWarning]
-
-
-def test_the_warning_has_the_size_of_the_state():
-    banded = tff_mf.Banded(values=np.ones((8, 100)))
-    process = process_of(banded, 36_000_000)
-    size = session.state_bytes(process.initialize.type_signature.result)
-    assert 7 * 36e6 * 4 <= size < 8 * 36e6 * 4
-    with recorded() as messages:
-        assert session.warn_of_large(process.initialize)
-    (message,) = messages()
-    assert f"{size / 1e6:,.0f} MB" in message
-
-
-def test_no_warning_if_nothing_large_is_sent(monkeypatch):
-    monkeypatch.setattr(session, "_LARGE_BYTES", 50_000)
-    with recorded() as messages:
-        small = process_of(tff_mf.BLT.production("b400"), 100)
-        small.next(small.initialize(), [np.ones(100, np.float32)])
-        with aggregators.resident_context():
-            large = process_of(tff_mf.BLT.production("b400"), 5_000)
-            large.next(large.initialize(), [np.ones(5_000, np.float32)])
-        assert messages() == []
 
 
 def test_a_session_warns_once_before_a_slow_round(monkeypatch):
@@ -269,14 +177,6 @@ def test_a_session_warns_once_before_a_slow_round(monkeypatch):
             for _ in range(2):
                 large.initialize()
         assert len(messages()) == 1
-
-
-def test_tffs_worker_listens_on_every_interface():
-    """As the pages say: all of 127.0.0.0/8 is this machine, and nothing binds to this address by itself."""
-    with worker.running_worker(threads=None) as address:
-        port = int(address.rpartition(":")[2])
-        with socket.create_connection(("127.0.0.2", port), timeout=20) as probe:
-            assert probe.recv(1)
 
 
 def test_what_is_named_of_tffs_insides_is_there():

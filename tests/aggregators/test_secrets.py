@@ -12,7 +12,6 @@ import stat
 import numpy as np
 import pytest
 import safetensors.numpy
-import tensorflow as tf
 import tensorflow_federated as tff
 
 import tff_mf
@@ -164,13 +163,6 @@ def test_a_small_state_can_be_printed_and_released_in_every_context(name, kind, 
     released = b"".join(path.read_bytes() for path in (tmp_path / "released").rglob("*") if path.is_file())
     assert np.arange(3.0).tobytes() in released
     assert not [word for word in stored if word in released]
-
-
-def test_no_noise_is_released_from_a_serialized_process():
-    """TFF returns dictionaries then, whose classes it has lost."""
-    query = queries.build_query(tff_mf.Identity(), record_specs=tf.TensorSpec([2]), clip_norm=1.0, noise_multiplier=8.0)
-    noise = query.initial_global_state().noise._asdict()
-    assert aggregators.without_noise([3, {"noise": noise}]) == [3, {"noise": ()}]
 
 
 def test_checkpoints_that_a_killed_process_left_unfinished_are_deleted(tmp_path):

@@ -4,8 +4,6 @@ import os
 import pathlib
 import select
 import signal
-import subprocess
-import sys
 import time
 
 import pytest
@@ -21,13 +19,9 @@ RESIDENT = IN_A_SESSION.replace("tff_session", "resident_context")
 PROGRAMS = {
     "resident": RESIDENT,
     "session": IN_A_SESSION,
-    "exit in the session": IN_A_SESSION + "    raise SystemExit(0)\n",
     "exception in the session": IN_A_SESSION.replace("with", "import contextlib\nwith contextlib.suppress(ValueError),")
     + "    raise ValueError\n",
-    "session that is never left": SUM
-    + "session = aggregators.tff_session()\nsession.__enter__()\nprint(total([1, 2]))\n",
     "in the background of a script": "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\n" + IN_A_SESSION,
-    "two sessions": IN_A_SESSION + "with aggregators.tff_session():\n    print(total([1, 2]))\n",
 }
 
 
@@ -49,43 +43,6 @@ def output_of(forks):
             os.close(reading)
 
     return run
-
-
-# Something keeps TFF's own context until Python has cleared the modules that it needs, which is simulated: what is
-# registered first is called last.
-WITHOUT_A_SESSION = (
-    """
-import atexit, gc
-held = []
-@atexit.register
-def clear():
-    from tensorflow_federated.python.core.impl.executor_stacks import executor_factory
-    executor_factory.subprocess = None
-    held.clear()
-    gc.collect()
-"""
-    + SUM
-    + """
-import tff_mf
-aggregators.build_mf_aggregator(
-    tff_mf.Identity(), clip_norm=1.0, noise_multiplier=1.0, clients_per_round=2, rounds=1, grid="auto"
-).create(tff.TensorType(np.float32, [2]))
-held.append(tff.framework.get_context_stack().current)
-print(total([1, 2]))
-"""
-)
-
-
-# Long: of TFF's own context; the tests below are of ours.
-@pytest.mark.long
-def test_tffs_own_context_leaves_no_worker_and_no_error_after_an_aggregator(processes_left):
-    """TFF's own context belongs to the process that imports TFF, so that no fork can run this."""
-    command = [sys.executable, "-c", WITHOUT_A_SESSION]
-    quiet = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
-    done = subprocess.run(command, capture_output=True, timeout=300, check=True, env=quiet)
-    assert done.stdout.split() == [b"3"]
-    assert done.stderr.decode() == ""
-    assert processes_left() == set()
 
 
 # Past the last round: our sentence, and nothing of the worker's log or of gRPC.

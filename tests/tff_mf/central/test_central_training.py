@@ -2,8 +2,6 @@
 
 import pickle
 import stat
-import threading
-import time
 import zipfile
 
 import numpy as np
@@ -14,7 +12,6 @@ from tff_mf.base import checkpoint_files
 
 tf = pytest.importorskip("tensorflow")
 from tff_mf import keras, queries  # noqa: E402
-from tff_mf.keras import _training  # noqa: E402
 from tff_mf.noise.tensorflow import _keys  # noqa: E402
 
 from .test_central_clipping import poisson  # noqa: E402
@@ -71,19 +68,8 @@ def compiled(*, loss="mean_squared_error", of=tf.keras.Model):
     return model
 
 
-def masking(loss):
-    """A model of sequences of three numbers, whose loss leaves zeros out."""
-    inputs = tf.keras.Input((D,))
-    sequences = tf.keras.layers.Masking()(tf.keras.layers.Reshape((D, 1))(inputs))
-    model = tf.keras.Model(inputs, tf.keras.layers.Dense(1)(sequences))
-    model.set_weights([np.full([1, 1], 0.25), np.zeros([1])])
-    model.compile(tf.keras.optimizers.SGD(1.0), loss)
-    return model
-
-
 X = np.random.default_rng(0).normal(size=(N, D)).astype(np.float32)
 Y = np.full([N, 1], 9.0, np.float32)
-SEQUENCES = np.full([N, D, 1], 9.0, np.float32)
 ZEROS = np.zeros([N, D], np.float32)
 ORDER = tff_mf.Order.fixed(examples=N, batch_size=2, epochs=3)
 
@@ -234,27 +220,6 @@ def test_secret_batches_outlast_a_training_and_two_trainings_share_none(tmp_path
         assert order.participation.allows(np.flatnonzero(np.any(drawn == example, axis=1)).tolist())
 
 
-@pytest.mark.parametrize("name", SECRET)
-def test_a_training_of_a_plan_has_its_noise_and_its_guarantee(name):
-    plan = tff_mf.plan(
-        mechanism=tff_mf.Identity(),
-        rounds=12,
-        sampling=SECRET[name],
-        delta=1e-3,
-        clients_per_round=2,
-        population=N,
-        noise_multiplier=4.0,
-        clip_norm=0.5,
-        secret_cohorts=True,
-    )
-    trained = keras.Training.of(linear(), X, Y, plan)
-    assert trained.order.sampling is plan.sampling
-    assert trained.epsilon(plan.delta) == plan.epsilon
-    trained.fit(epochs=1)
-    with pytest.raises(tff_mf.InputError, match="population=6"):
-        keras.Training.of(linear(), X[:4], Y[:4], plan)
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -362,29 +327,6 @@ def test_nothing_is_trained_on_before_its_round_is_recorded():
         assert op in keys | step or step <= before(op)
 
 
-def test_two_threads_do_not_run_a_round_twice():
-    mechanism = MECHANISMS["banded"]
-    trained, optimizer = recorded(mechanism, x=ZEROS)
-    run, running, most = trained._run, [], []
-
-    def slow(*arguments):
-        running.append(arguments)
-        most.append(len(running))
-        time.sleep(0.05)
-        run(*arguments)
-        running.pop()
-
-    trained._run = slow
-    threads = [threading.Thread(target=trained.fit, kwargs={"epochs": 2}) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert max(most) == 1
-    assert trained.rounds == 6 == optimizer.iterations
-    np.testing.assert_allclose(optimizer.log[:6], expected_noise(trained, mechanism), atol=1e-5)
-
-
 def test_seeds_of_layers_are_refused_with_sampled_batches():
     """One example fewer moves the masks of all others; see `tff_mf.keras._checks.check_unseeded`."""
 
@@ -399,53 +341,6 @@ def test_seeds_of_layers_are_refused_with_sampled_batches():
         trained(1)
     tf.random.set_seed(None)
     trained(None)
-
-
-def test_arrays_that_share_their_memory_are_copied():
-    class Shared:
-        def __init__(self, values):
-            self.values = values
-
-        def __array__(self, dtype=None):
-            return self.values
-
-    memory = np.zeros(64, np.float32)
-    start = -memory.ctypes.data % 64 // 4
-    values = memory[start : start + N]
-    copied = _training._tensors(ORDER, Shared(values))
-    values[:] = 1
-    assert not np.any(copied)
-
-
-def test_strings_are_compared_by_their_letters(tmp_path):
-    targets = np.array([b"10%d" % index for index in range(N)])
-
-    def made(y):
-        model = linear()
-        model.compile("sgd", lambda target, output: output * tf.strings.to_number(target)[:, tf.newaxis])
-        return training(model=model, y=y)
-
-    made(targets).save(tmp_path / "training")
-    (tmp_path / ".0.tff-mf.tmp").write_bytes(b"the keys of a process that was killed")
-    made(targets.copy()).restore(tmp_path / "training")
-    assert [path.name for path in tmp_path.iterdir()] == ["training"]
-    with pytest.raises(tff_mf.InputError, match="of another training"):
-        made(targets[::-1]).restore(tmp_path / "training")
-
-
-@pytest.mark.parametrize("make", [lambda: tf.keras.optimizers.AdamW(0.01), lambda: tf.keras.optimizers.legacy.Adam()])
-def test_any_optimizer_takes_the_noised_mean_and_history_has_validation_only(make):
-    model = linear(make())
-    ends = []
-    stop = tf.keras.callbacks.LambdaCallback(
-        on_epoch_end=lambda epoch, logs: [ends.append(sorted(logs)), setattr(model, "stop_training", epoch == 1)]
-    )
-    trained = training(model=model)
-    history = trained.fit(validation_data=(X, Y), callbacks=[stop])
-    assert ends == [["val_loss"], ["val_loss"]]
-    assert (history.epoch, trained.rounds) == ([0, 1], 6)
-    assert len(set(history.history["val_loss"])) == 2
-    assert trained.fit().history == {}
 
 
 def has_a_key(content, keys):
@@ -497,33 +392,6 @@ def test_a_resumed_training_continues_the_noise(tmp_path):
         second.restore(path)
 
 
-def test_an_interrupted_restore_does_not_begin_again(tmp_path, monkeypatch):
-    """Neither the rounds of the checkpoint nor batches that it has, in an object that has half of it."""
-    path, mechanism = tmp_path / "training", MECHANISMS["banded"]
-    first = training(mechanism, order=secret_order(SECRET["balls in bins"]))
-    first.fit(epochs=1)
-    first.save(path)
-    variable, left = type(first._state.noise.round), []
-    assign = variable.assign
-
-    def interrupted(self, *arguments, **named):
-        if not left:
-            raise KeyboardInterrupt
-        left.pop()
-        return assign(self, *arguments, **named)
-
-    for assigned in range(len(first._named())):
-        second = training(mechanism, order=secret_order(SECRET["balls in bins"]))
-        left[:] = [None] * assigned
-        with monkeypatch.context() as patch:
-            patch.setattr(variable, "assign", interrupted)
-            with pytest.raises(KeyboardInterrupt):
-                second.restore(path)
-        for goes_on, arguments in ((second.fit, ()), (second.save, (tmp_path / "other",)), (second.restore, (path,))):
-            with pytest.raises(tff_mf.InputError, match="new Training"):
-                goes_on(*arguments)
-
-
 def test_checkpoints_of_other_trainings_are_refused(tmp_path):
     path = tmp_path / "training"
     mechanism = MECHANISMS["blt"]
@@ -556,62 +424,20 @@ def test_checkpoints_of_other_trainings_are_refused(tmp_path):
         training(mechanism).restore(path)
 
 
-def test_a_checkpoint_with_a_changed_bit_is_never_trained_on(tmp_path):
-    path, mechanism = tmp_path / "training", MECHANISMS["blt"]
-    first = training(mechanism)
-    first.fit(epochs=1)
-    first.save(path)
-    content = path.read_bytes()
-    for place in range(0, len(content), len(content) // 23):
-        damaged = bytearray(content)
-        damaged[place] ^= 1
-        path.write_bytes(damaged)
-        fresh = training(mechanism)
-        before = fresh.model.get_weights()[0]
-        with pytest.raises(tff_mf.InputError, match="damaged"):
-            fresh.restore(path)
-        assert fresh.rounds == 0
-        np.testing.assert_array_equal(fresh.model.get_weights()[0], before)
-
-
 @pytest.mark.parametrize(
     ("make", "message"),
     [
         (lambda: training(model=tf.keras.Sequential([tf.keras.layers.Dense(1, input_shape=(D,))])), "compile"),
-        (lambda: training(x=X[:4]), "examples=6"),
         (lambda: training(order="shuffled"), "tff_mf.Order"),
         (lambda: training(noise_multiplier=-1.0), "noise_multiplier"),
-        (
-            lambda: training(model=linear(tf.keras.mixed_precision.LossScaleOptimizer(tf.keras.optimizers.SGD()))),
-            "scale",
-        ),
-        (lambda: training().fit(epochs=0), "epochs=0"),
         (lambda: training(model=compiled(of=Stepping)), "Stepping with a train_step of its own"),
         (lambda: training(model=compiled(of=Weighing)), "Weighing with a compute_loss of its own"),
-        (lambda: training(model=compiled(loss=["mean_squared_error"])), "loss=.* one loss"),
-        (lambda: training(model=compiled(loss="mean_squared_terror")), "one loss"),
-        (lambda: training().fit(callbacks=[tf.keras.callbacks.BackupAndRestore("backup")]), "call Training.save"),
     ],
 )
 def test_what_cannot_be_trained_is_refused(make, message):
     """Also whatever Keras's own fit would train in another way."""
     with pytest.raises(tff_mf.InputError, match=message):
         make()
-
-
-@pytest.mark.parametrize("loss", ["mean_squared_error", tf.keras.losses.MeanSquaredError()], ids=["name", "object"])
-def test_a_masked_loss_is_the_loss_of_keras(loss):
-    """With hardly any noise, and a clip norm that no gradient reaches."""
-    x, order = X.copy(), tff_mf.Order.fixed(examples=N, batch_size=N, epochs=1)
-    x[:, 1] = 0.0
-    models = [masking(loss) for _ in range(2)]
-    before = models[0].get_weights()[0]
-    keras.Training(
-        models[0], x, SEQUENCES, order=order, mechanism=tff_mf.Identity(), clip_norm=1e3, noise_multiplier=1e-9
-    ).fit()
-    models[1].fit(x, SEQUENCES, batch_size=N, verbose=0)
-    assert not np.allclose(models[0].get_weights()[0], before)
-    np.testing.assert_allclose(models[0].get_weights()[0], models[1].get_weights()[0], rtol=1e-4)
 
 
 def test_a_loop_of_ones_own_has_the_same_noise():
