@@ -11,16 +11,12 @@ Every function here accounts for `mechanism.cast_to_float32()`, whose float32 pa
 
 import dataclasses
 import math
-import sys
-from collections.abc import Callable
 from typing import Unpack
 
 from tff_mf.accounting.guarantee import ADJACENCIES, Guarantee
-from tff_mf.accounting.question import More, Question, calibrated, check_sampling
+from tff_mf.accounting.question import More, Question, check_sampling
 from tff_mf.base import validation
-from tff_mf.base.errors import InputValueError
 from tff_mf.mechanisms import Identity, Mechanism
-from tff_mf.numerics import gaussian
 from tff_mf.problem import grids
 from tff_mf.problem.grids import Grid
 from tff_mf.problem.participation import Sampling
@@ -142,59 +138,8 @@ def calibrate_noise_multiplier(
         InputTypeError: If an argument is of the wrong type.
         InputValueError: If an argument is out of range, or no finite noise is enough.
     """
-    target = validation.positive("epsilon", epsilon)
-    delta = validation.open_unit("delta", delta)
     question = Question(mechanism=mechanism, rounds=rounds, sampling=sampling, **more)
-    return calibrated(question, target, delta, known=lambda asked: _calibrated(asked, target, delta))
-
-
-def _calibrated(question: Question, target: float, delta: float) -> float:
-    """Returns the smallest σ for which the run is (target, δ)-DP for whoever knows the cohorts."""
-    sens = question.sensitivity.value
-    # Twice a float is exact, so that this doubles μ as `Guarantee.replace_one` does.
-    sens *= 2 if question.adjacency == "replace-one" else 1
-    # σ is sens / μ, as μ is sens / σ.
-    sigma = max(gaussian.rounded_sigma(gaussian.mu_of(sens, gaussian.mu_from(target, delta))), sys.float_info.min)
-    step = 2.0**-40
-    while sigma < math.inf and Guarantee.of_gaussian(sens, gaussian.on_every_machine(sigma)).epsilon(delta) > target:
-        sigma, step = gaussian.rounded_sigma(sigma * (1 + step)), 2 * step
-    if sigma == math.inf:
-        raise InputValueError(f"epsilon={target!r} at delta={delta!r} needs more noise than float64 can represent.")
-    if question.grid is None:
-        return sigma
-    return _raised(sigma, lambda tried: question.known(gaussian.on_every_machine(tried)), target=target, delta=delta)
-
-
-def _raised(sigma: float, of: Callable[[float], Guarantee], *, target: float, delta: float) -> float:
-    """Returns a noise multiplier with which the noise of a grid is (target, δ)-DP, from one for real noise.
-
-    What a grid costs hardly depends on σ, so that μ·σ hardly changes, and few steps are enough. A target above what the
-    tail allows is replaced by that: the release is then (ε, δ)-DP with a smaller ε.
-    """
-    asked = target
-
-    def at(tried: float) -> Guarantee:
-        try:
-            return of(tried)
-        except InputValueError as error:
-            raise InputValueError(f"epsilon={asked!r} at delta={delta!r} has no noise on this grid: {error}") from error
-
-    found = at(sigma)
-    largest = gaussian.largest_epsilon_with_tail(delta, found.tail)
-    if largest <= 0:
-        raise InputValueError(
-            f"delta={delta!r} is too small for noise on a grid, whose tail of {found.tail!r} is part of it."
-        )
-    allowed = gaussian.mu_from(target, delta) if target <= largest else gaussian.mu_from(largest, delta / 2)
-    target = min(target, largest)
-    for exponent in range(-40, 0):
-        if found.epsilon(delta) <= target:
-            return sigma
-        sigma = gaussian.rounded_sigma(sigma * max(found.mu / allowed, 1.0) * (1 + 2.0**exponent))
-        found = at(sigma)
-    raise InputValueError(
-        f"epsilon={target!r} at delta={delta!r} is not reached with noise on a grid: take fewer bits, or a larger ε."
-    )
+    return question.noise_multiplier(epsilon=epsilon, delta=delta)
 
 
 def adaptive_clipping_guarantee(

@@ -7,11 +7,12 @@ Gaussian for an amplified run, `epsilon_of_chain` has that of the computed one.
 import dataclasses
 import math
 from collections.abc import Callable
+from typing import Any
 
 from tff_mf.base import validation
 from tff_mf.base.errors import InputValueError
-from tff_mf.mechanisms import Mechanism, on_grid
-from tff_mf.mechanisms.grid import ROUNDING, SLACK
+from tff_mf.mechanisms import Mechanism, bounds_of
+from tff_mf.mechanisms.grid import ROUNDING, SLACK, GridBounds
 from tff_mf.numerics import gaussian, normals
 from tff_mf.problem.grids import LARGEST_NORMAL, Grid
 
@@ -56,7 +57,7 @@ class GridCharge:
 
 
 def charge(
-    mechanism: Mechanism,
+    mechanism: Mechanism | GridBounds[Any],
     rounds: int,
     max_participations: int,
     *,
@@ -72,7 +73,7 @@ def charge(
     takes the words of the generator for random ones. Rounded up.
 
     Args:
-        mechanism: The mechanism with strategy matrix C.
+        mechanism: The mechanism with strategy matrix C, or its `bounds_of`, for whoever asks for many σ.
         rounds: Number of rounds n of the whole run.
         max_participations: Largest number k of rounds of one client.
         noise_multiplier: σ, above 0.
@@ -96,12 +97,13 @@ def charge(
     values = validation.whole("rounds", rounds) * validation.whole("dimension", dimension)
     validation.whole("max_participations", max_participations)
     deviation = validation.positive("noise_multiplier", noise_multiplier) * 2**grid.bits
-    found = on_grid(mechanism, deviation=deviation, largest_normal=LARGEST_NORMAL)
+    bounds = bounds_of(mechanism) if isinstance(mechanism, Mechanism) else mechanism
+    found = bounds.at(deviation=deviation, largest_normal=LARGEST_NORMAL)
     part = rounds if restart_every is None else min(rounds, validation.whole("restart_every", restart_every))
     if part > found.rounds:
         raise InputValueError(
-            f"rounds={part} is more than the {found.rounds} for which the integers of this {mechanism.kind} mechanism "
-            f"are bounded on a grid of {grid.bits} bits: restart the noise earlier, or take fewer bits."
+            f"rounds={part} is more than the {found.rounds} for which the integers of this {found.mechanism.kind} "
+            f"mechanism are bounded on a grid of {grid.bits} bits: restart the noise earlier, or take fewer bits."
         )
     least, most = deviation / found.largest_diagonal, deviation / found.smallest_diagonal
     # Of a product with s_t, relative to |z|, and of a difference that is within 1 of n_t, in cells. The run's own

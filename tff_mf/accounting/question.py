@@ -4,6 +4,7 @@ import abc
 import dataclasses
 import functools
 import math
+import sys
 import time
 import typing
 from collections.abc import Callable
@@ -13,7 +14,9 @@ from tff_mf.accounting.guarantee import ADJACENCIES, SLACK, Guarantee, Level
 from tff_mf.accounting.secret import FAILURE, SecretRun
 from tff_mf.base import validation
 from tff_mf.base.errors import InputValueError
-from tff_mf.mechanisms import Mechanism
+from tff_mf.mechanisms import Mechanism, bounds_of
+from tff_mf.mechanisms.grid import GridBounds
+from tff_mf.numerics import gaussian
 from tff_mf.problem import grids
 from tff_mf.problem.grids import Grid
 from tff_mf.problem.participation import Participation, Sampling
@@ -109,6 +112,18 @@ class Question:
         content = type(self.mechanism), self.mechanism.content_digest()
         return *content, *(getattr(self, name) for name in others)
 
+    @functools.cached_property
+    def bounds(self) -> GridBounds[typing.Any]:
+        """What bounds of the mechanism's integers have in common for every σ."""
+        return bounds_of(self.mechanism)
+
+    def over(self, rounds: int, sampling: Sampling) -> "Question":
+        """Returns the question about a run of other rounds or cohorts; bounds that both have are found once."""
+        other = dataclasses.replace(self, rounds=rounds, sampling=sampling)
+        if self.grid is not None:
+            vars(other)["bounds"] = self.bounds
+        return other
+
     def charge_of(
         self, participations: int, clients_per_round: float | None, *, needs_bands: bool
     ) -> Callable[[float], grid_charge.GridCharge] | None:
@@ -159,7 +174,7 @@ class Question:
         assert self.grid is not None
         assert self.dimension is not None
         return grid_charge.charge(
-            self.mechanism,
+            self.bounds,
             self.rounds,
             participations,
             noise_multiplier=sigma,
@@ -198,6 +213,78 @@ class Question:
         if run is None or sigma == 0:
             return found
         return dataclasses.replace(found, amplified=Secret(question=self, sigma=sigma, mu=found.mu, prepared=run))
+
+    def noise_multiplier(self, *, epsilon: float, delta: float) -> float:
+        """Returns the smallest σ for which the run is (ε, δ)-DP: see `calibrate_noise_multiplier`.
+
+        A certificate that the search found is this process's answer from then on.
+        """
+        target, delta = validation.positive("epsilon", epsilon), validation.open_unit("delta", delta)
+        if not isinstance(self.sampling, SecretSampling):
+            return self._known_noise_multiplier(target, delta)
+        asked = (*self.key, target, delta)
+        if asked in _FOUND:
+            return _FOUND[asked]
+        on_real_numbers = dataclasses.replace(self, grid=None, dimension=None)
+        first = on_real_numbers._known_noise_multiplier(target, delta)
+        found = self.sampling.run(self).search(target, delta, known=first)
+        if found is None:
+            return self._known_noise_multiplier(target, delta)
+        sigma, level = found
+        # Certificates of the other attempts could have failed as well.
+        failure = FAILURE * delta if level.failure else 0.0
+        _keep((*self.key, sigma, "delta", delta), dataclasses.replace(level, failure=failure))
+        _FOUND[asked] = sigma
+        return sigma
+
+    def _known_noise_multiplier(self, target: float, delta: float) -> float:
+        """Returns the smallest σ for which the run is (target, δ)-DP for whoever knows the cohorts."""
+        # Twice a float is exact, so that this doubles μ as `Guarantee.replace_one` does.
+        sens = self.sensitivity.value * (2 if self.adjacency == "replace-one" else 1)
+        # σ is sens / μ, as μ is sens / σ.
+        sigma = max(gaussian.rounded_sigma(gaussian.mu_of(sens, gaussian.mu_from(target, delta))), sys.float_info.min)
+        step = 2.0**-40
+        while (
+            sigma < math.inf and Guarantee.of_gaussian(sens, gaussian.on_every_machine(sigma)).epsilon(delta) > target
+        ):
+            sigma, step = gaussian.rounded_sigma(sigma * (1 + step)), 2 * step
+        if sigma == math.inf:
+            raise InputValueError(f"epsilon={target!r} at delta={delta!r} needs more noise than float64 can represent.")
+        return sigma if self.grid is None else self._raised(sigma, target, delta)
+
+    def _raised(self, sigma: float, target: float, delta: float) -> float:
+        """Returns a noise multiplier with which the noise of the grid is (target, δ)-DP, from one for real noise.
+
+        What a grid costs hardly depends on σ, so that μ·σ hardly changes, and few steps are enough. A target above what
+        the tail allows is replaced by that: the release is then (ε, δ)-DP with a smaller ε.
+        """
+        asked = target
+
+        def at(tried: float) -> Guarantee:
+            try:
+                return self.known(gaussian.on_every_machine(tried))
+            except InputValueError as error:
+                raise InputValueError(
+                    f"epsilon={asked!r} at delta={delta!r} has no noise on this grid: {error}"
+                ) from error
+
+        found = at(sigma)
+        largest = gaussian.largest_epsilon_with_tail(delta, found.tail)
+        if largest <= 0:
+            raise InputValueError(
+                f"delta={delta!r} is too small for noise on a grid, whose tail of {found.tail!r} is part of it."
+            )
+        allowed = gaussian.mu_from(target, delta) if target <= largest else gaussian.mu_from(largest, delta / 2)
+        target = min(target, largest)
+        for exponent in range(-40, 0):
+            if found.epsilon(delta) <= target:
+                return sigma
+            sigma = gaussian.rounded_sigma(sigma * max(found.mu / allowed, 1.0) * (1 + 2.0**exponent))
+            found = at(sigma)
+        raise InputValueError(
+            f"epsilon={target!r} at delta={delta!r} is not reached with noise on a grid: take fewer bits, or a larger "
+            "ε."
+        )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -284,26 +371,6 @@ class Secret:
             began = time.perf_counter()
             _keep(key, dataclasses.replace(answer(), seconds=time.perf_counter() - began))
         return _ANSWERS[key]
-
-
-def calibrated(question: Question, epsilon: float, delta: float, *, known: Callable[[Question], float]) -> float:
-    """Returns σ, from one that is enough for known cohorts; its certificate is this process's answer from then on."""
-    sampling = question.sampling
-    if not isinstance(sampling, SecretSampling):
-        return known(question)
-    asked = (*question.key, epsilon, delta)
-    if asked in _FOUND:
-        return _FOUND[asked]
-    on_real_numbers = dataclasses.replace(question, grid=None, dimension=None)
-    found = sampling.run(question).search(epsilon, delta, known=known(on_real_numbers))
-    if found is None:
-        return known(question)
-    sigma, level = found
-    # Certificates of the other attempts could have failed as well.
-    failure = FAILURE * delta if level.failure else 0.0
-    _keep((*question.key, sigma, "delta", delta), dataclasses.replace(level, failure=failure))
-    _FOUND[asked] = sigma
-    return sigma
 
 
 def _keep(key: tuple[object, ...], level: Level) -> None:

@@ -13,6 +13,7 @@ from tff_mf.mechanisms.blt import BLT as BLT
 from tff_mf.mechanisms.blt import BLTParameters as BLTParameters
 from tff_mf.mechanisms.blt import ScaledBLT as ScaledBLT
 from tff_mf.mechanisms.dense import Dense as Dense
+from tff_mf.mechanisms.grid import bounds_of as bounds_of
 from tff_mf.mechanisms.grid import on_grid as on_grid
 from tff_mf.mechanisms.identity import Identity as Identity
 from tff_mf.mechanisms.low_rank import BandedPlusLowRank as BandedPlusLowRank

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Sequence
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -10,7 +10,7 @@ from tff_mf.base import in_order, validation
 from tff_mf.base.errors import InputTypeError, InputValueError
 from tff_mf.mechanisms import series
 from tff_mf.mechanisms._mechanism import BandedMechanism, ToeplitzMechanism
-from tff_mf.mechanisms.grid import GridRecursion, OfRows
+from tff_mf.mechanisms.grid import GridBounds, Rows
 from tff_mf.mechanisms.recursion import Recursion, of_diagonals, past_rows
 
 
@@ -56,9 +56,9 @@ class Banded(BandedMechanism):
         entries = of_diagonals(self.values)
         return past_rows(1 / entries[:, 0], entries[:, 1:] / entries[:, :1])
 
-    def grid_recursion(self, *, deviation: float, largest_normal: float) -> GridRecursion:
+    def grid_bounds(self) -> GridBounds[Any]:
         entries = of_diagonals(self.values)
-        return OfRows(self, entries, deviation=deviation, largest_normal=largest_normal, banded=True)
+        return Rows(self, entries, banded=True)
 
 
 def _checked(values: object) -> np.ndarray:
@@ -150,6 +150,6 @@ class BandedToeplitz(ToeplitzMechanism):
         column = np.array(self.column)
         return past_rows(1 / column[:1], column[np.newaxis, 1:] / column[0])
 
-    def grid_recursion(self, *, deviation: float, largest_normal: float) -> GridRecursion:
+    def grid_bounds(self) -> GridBounds[Any]:
         entries = np.array([self.column])
-        return OfRows(self, entries, deviation=deviation, largest_normal=largest_normal, banded=True)
+        return Rows(self, entries, banded=True)

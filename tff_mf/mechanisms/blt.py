@@ -8,7 +8,7 @@ import dataclasses
 import math
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from tff_mf.base import matrices, validation
 from tff_mf.base.errors import InputValueError
 from tff_mf.mechanisms import series
 from tff_mf.mechanisms._mechanism import Mechanism, OptimizedFor, ToeplitzMechanism
-from tff_mf.mechanisms.grid import Analyzed, GridRecursion
+from tff_mf.mechanisms.grid import GridBounds, Linear
 from tff_mf.mechanisms.recursion import NEW, Recursion
 from tff_mf.mechanisms.series import geometric_sum, weighted_geometric_sum
 from tff_mf.problem.participation import MinSep
@@ -160,8 +160,8 @@ class BLT(ToeplitzMechanism):
             past=self.omega, after=[[(buffer, decay), (NEW, 1.0)] for buffer, decay in enumerate(self.theta)]
         )
 
-    def grid_recursion(self, *, deviation: float, largest_normal: float) -> GridRecursion:
-        return Analyzed(self, deviation=deviation, largest_normal=largest_normal, as_stored=True)
+    def grid_bounds(self) -> GridBounds[Any]:
+        return Linear(self, as_stored=True)
 
 
 def _exponential_sum(parameters: BLTParameters, rounds: int) -> np.ndarray:

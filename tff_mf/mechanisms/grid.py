@@ -1,7 +1,7 @@
 """Recursions on a grid of integers, with the bounds that ε is computed from: docs/proofs/floating-point.md.
 
-`on_grid` asks a mechanism. `Analyzed` bounds any recursion that remembers no draws, `OfRows` any C with few diagonals
-or few rounds.
+`bounds_of` asks a mechanism for what its bounds have in common for every σ, and `on_grid` for the bounds at one σ.
+`Linear` is for any recursion that remembers no draws, `Rows` for any C with few diagonals or few rounds.
 """
 
 import abc
@@ -38,19 +38,41 @@ _LARGEST_SHARE = 2.0**-12
 # Of a coefficient: a stream ends before sums need more than 52 bits with so few.
 _MOST_BITS, _FEWEST_BITS = 48, 10
 _INT32_LIMIT = 2**31
+# Rounds of a response that are computed one by one: all later ones are sums of these.
+_BLOCK = 2**10
+
 
 _M = TypeVar("_M", bound=Mechanism)
 
 
-class GridRecursion(abc.ABC, Generic[_M]):
+class GridBounds(abc.ABC, Generic[_M]):
+    """What the bounds of a mechanism's integers have in common for every σ and every grid: computed once, if at all.
+
+    Attributes:
+        mechanism: The mechanism, cast to float32.
+    """
+
+    def __init__(self, mechanism: _M) -> None:
+        self.mechanism = mechanism
+
+    @abc.abstractmethod
+    def at(self, *, deviation: float, largest_normal: float) -> "GridRecursion[Any]":
+        """Returns the recursion with its bounds for one σ; the arguments are as of `GridRecursion`."""
+
+
+_B = TypeVar("_B", bound=GridBounds[Any])
+
+
+class GridRecursion(abc.ABC, Generic[_B]):
     """n_t = R(s_t·z_t − L_t), with L_t = Σ_{i<t} K_ti n_i for row t of C divided by C_tt, and s_t = s / C_tt.
 
     Args:
-        mechanism: The mechanism, cast to float32.
+        bounds: What does not depend on s.
         deviation: s, standard deviation of a coordinate of the independent noise in units of the grid.
         largest_normal: T, largest absolute value of a standard normal that is drawn.
 
     Attributes:
+        mechanism: The mechanism, cast to float32.
         rounds: Last round of the stream.
         column_change: Bound on the norm of a column of C̃ − C, for the C̃ with the entries that the recursion computes
             with.
@@ -62,8 +84,9 @@ class GridRecursion(abc.ABC, Generic[_M]):
     column_change = 0.0
     smallest_diagonal = largest_diagonal = 1.0
 
-    def __init__(self, mechanism: _M, *, deviation: float, largest_normal: float) -> None:
-        self.mechanism, self.deviation, self.largest_normal = mechanism, deviation, largest_normal
+    def __init__(self, bounds: _B, *, deviation: float, largest_normal: float) -> None:
+        self.bounds, self.mechanism = bounds, bounds.mechanism
+        self.deviation, self.largest_normal = deviation, largest_normal
 
     @property
     def unit(self) -> float:
@@ -136,11 +159,10 @@ def check_rows(kind: str, *, bands: int, dimension: int) -> None:
         )
 
 
-def on_grid(mechanism: Mechanism, *, deviation: float, largest_normal: float) -> GridRecursion:
+def on_grid(mechanism: Mechanism, *, deviation: float, largest_normal: float) -> GridRecursion[Any]:
     """Returns the recursion of a mechanism on a grid, with the bounds that its guarantee is computed from.
 
-    The parameters are cast to float32; the other arguments are as of `GridRecursion`. A mechanism of this package may
-    have a method `grid_recursion` with a proof of tighter bounds.
+    The arguments are as of `bounds_of` and `GridRecursion`. Whoever asks for many σ asks `bounds_of` once.
 
     Example:
         >>> from tff_mf import BLT
@@ -148,20 +170,32 @@ def on_grid(mechanism: Mechanism, *, deviation: float, largest_normal: float) ->
         >>> bounded.error(2052) < 1e-6, bounded.largest < 2**31
         (True, True)
 
-    Formal guarantee: the bounds of a mechanism from outside of this package are computed from its recursion, or from C;
-    `grid_recursion` of its class, which it may have inherited, is not asked.
-
     Raises:
         InputTypeError: If the mechanism has no integer recursion.
         InputValueError: If its integers would be too large.
     """
+    return bounds_of(mechanism).at(deviation=deviation, largest_normal=largest_normal)
+
+
+def bounds_of(mechanism: Mechanism) -> GridBounds[Any]:
+    """Returns what the bounds of a mechanism's integers have in common for every σ.
+
+    The parameters are cast to float32. A mechanism of this package may have a method `grid_bounds` with a proof of
+    tighter bounds.
+
+    Formal guarantee: the bounds of a mechanism from outside of this package are computed from its recursion, or from C;
+    `grid_bounds` of its class, which it may have inherited, is not asked.
+
+    Raises:
+        InputTypeError: If the mechanism has no integer recursion.
+    """
     run = mechanism.cast_to_float32()
-    own = None if mechanism.is_outside else getattr(run, "grid_recursion", None)
+    own = None if mechanism.is_outside else getattr(run, "grid_bounds", None)
     if own is not None:
-        return own(deviation=deviation, largest_normal=largest_normal)
+        return own()
     recursion = run.recursion()
     if recursion.draws_once:
-        return Analyzed(run, deviation=deviation, largest_normal=largest_normal)
+        return Linear(run)
     rounds = run.max_rounds or recursion.rounds
     if rounds is None or rounds > MOST_WHOLE_ROUNDS:
         raise InputTypeError(
@@ -174,10 +208,10 @@ def on_grid(mechanism: Mechanism, *, deviation: float, largest_normal: float) ->
     entries = np.zeros_like(encoder)
     for done, row in enumerate(encoder):
         entries[done, : done + 1] = row[done::-1]
-    return OfRows(run, entries, deviation=deviation, largest_normal=largest_normal, banded=False)
+    return Rows(run, entries, banded=False)
 
 
-class Analyzed(GridRecursion[Mechanism]):
+class Linear(GridBounds[Mechanism]):
     """Any recursion in float64: its bounds are computed by running it.
 
     All that it computes is linear in the v_i = n_i + L_i, |v_i| ≤ unit / C_ii: the sums of absolute values of the
@@ -185,178 +219,207 @@ class Analyzed(GridRecursion[Mechanism]):
     it is off by goes through the recursion of the memory for given n, with absolute values of weights.
 
     Args:
+        mechanism: The mechanism, cast to float32.
         as_stored: Whether the recursion's weights are parameters of C, so that it is the recursion of exactly C.
+
+    Attributes:
+        recursion: The recursion.
+        rounds: Rounds that are bounded, if their integers are not too large.
     """
 
-    def __init__(
-        self, mechanism: Mechanism, *, deviation: float, largest_normal: float, as_stored: bool = False
-    ) -> None:
-        super().__init__(mechanism, deviation=deviation, largest_normal=largest_normal)
-        known = _ByContent(mechanism.content(), mechanism)
-        self._recursion, self._norms, largest = _analyzed(known)
-        self.column_change = 0.0 if as_stored else _change(known)
-        scales = [self._recursion.step(done).scale for done in range(1 if self._recursion.alike else len(self._norms))]
-        if not 0 < min(scales) <= max(scales) < math.inf:
+    def __init__(self, mechanism: Mechanism, *, as_stored: bool = False) -> None:
+        super().__init__(mechanism)
+        self.recursion, self._as_stored = mechanism.recursion(), as_stored
+        assert self.recursion.draws_once
+        products = any(case.product is not None for case in self.recursion.cases)
+        if self.recursion.stored != "float64" or self.recursion.exact or products:
+            raise InputValueError(
+                f"the recursion of kind {mechanism.kind!r} has products, or rows that are not in float64, whose bounds "
+                "on a grid are not computed: leave out product, stored and exact, and write sums as terms."
+            )
+        # What gives the first column of a Toeplitz C.
+        self._column = getattr(mechanism, "coefficients", None) if self.recursion.alike else None
+        most = MOST_WHOLE_ROUNDS if self._column is None else MOST_ROUNDS
+        self.rounds = min(most, self.recursion.rounds or most, mechanism.max_rounds or most)
+        if not 0 < min(self.scales) <= max(self.scales) < math.inf:
             raise InputValueError(f"the recursion of kind {mechanism.kind!r} has a scale that is no number above 0.")
-        # A scale may be rounded up.
-        self.smallest_diagonal, self.largest_diagonal = SLACK**-1 / max(scales), SLACK / min(scales)
-        if self._recursion.alike and scales[0] == 1.0:
-            self.smallest_diagonal = self.largest_diagonal = 1.0
-        with np.errstate(over="ignore"):
-            most = largest * self.unit
-        errors = functools.partial(_error, self._recursion, self._norms, self.unit)
-        rounds = allowed(mechanism.kind, most)
-        limit = min(LARGEST_ERROR, _LARGEST_SHARE * self.unit)
-        if not errors(rounds) <= limit:
-            rounds = bisect.bisect_left(range(1, rounds), True, key=lambda count: not errors(count) <= limit)
-        if rounds == 0:
-            allowed(mechanism.kind, np.array([np.inf]))
-        self.rounds, self._errors = rounds, functools.cache(errors)
+        self.relative_errors = functools.cache(self._relative_errors)
+
+    def at(self, *, deviation: float, largest_normal: float) -> "GridRecursion[Any]":
+        return _OfLinear(self, deviation=deviation, largest_normal=largest_normal)
+
+    @functools.cached_property
+    def steps(self) -> list[Step]:
+        """Each of the rounds, or one if all are alike."""
+        return [self.recursion.step(done) for done in range(1 if self.recursion.alike else self.rounds)]
 
     @property
-    def recursion(self) -> Recursion:
-        return self._recursion
+    def scales(self) -> list[float]:
+        """1 / C_tt of each of the rounds, or one number if all are alike."""
+        return [step.scale for step in self.steps]
 
-    def largest_within(self, rounds: int) -> float:
-        return float(self._norms[rounds - 1, 0]) * self.unit
+    @functools.cached_property
+    def norms(self) -> np.ndarray:
+        """Bounds on |n_t|, |L_t| and rows after round t for |v_i| ≤ scale_i, so far, `[rounds, 2 + rows]`."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            if self.recursion.alike:
+                return np.add.accumulate(np.abs(_responses(self.recursion, self.rounds, self.steps)))
+            responses = self.recursion.run(self.rounds, unit_vectors(self.rounds), steps=self.steps)
+            sums = [in_order.sums(np.abs([new, past, *memory])) for _, new, past, memory in responses]
+            return np.maximum.accumulate(sums)
 
-    def error(self, rounds: int) -> float:
-        return self._errors(min(rounds, self.rounds))
+    @functools.cached_property
+    def change(self) -> float:
+        """Bound on the norm of a column of C̃ − C, for the C̃ that the recursion is: L_t for given n."""
+        if self._as_stored:
+            return 0.0
+        rounds, terms = self.rounds, 1 + max(len(case.weights()) for case in self.recursion.cases)
+        with np.errstate(over="ignore", invalid="ignore"):
+            claimed = self.mechanism.encoder(rounds) if self._column is None else self._column(rounds)
+            run, sizes = self._encoder(self.steps), self._encoder(list(map(_absolute, self.steps)))
+            change = np.abs(run - claimed) + rounds * terms * 4 * ROUNDING * sizes
+            norm = float(np.sqrt(in_order.sums(np.square(change).T).max())) * SLACK
+        return norm if norm >= 0 else math.inf
 
+    def _encoder(self, steps: Sequence[Step]) -> np.ndarray:
+        """Returns the C̃ of these rounds, or its first column."""
+        if self._column is not None:
+            new, past = _responses(self.recursion, self.rounds, steps, given=True).T[:2]
+            return (new + past) / self.scales[0]
+        run = self.recursion.run(self.rounds, unit_vectors(self.rounds), steps=steps, given=True)
+        return np.array([(new + past) / scale for scale, new, past, _ in run])
 
-@dataclasses.dataclass(frozen=True)
-class _ByContent:
-    """A mechanism, equal to those of its class whose fields have the same values, however the class compares them."""
-
-    content: tuple[Any, ...]
-    mechanism: Mechanism = dataclasses.field(compare=False)
-
-
-def _recursion(mechanism: Mechanism) -> Recursion:
-    recursion = mechanism.recursion()
-    assert recursion.draws_once
-    return recursion
-
-
-# A calibration asks for many deviations.
-@functools.lru_cache(maxsize=8)
-def _analyzed(of: _ByContent) -> tuple[Recursion, np.ndarray, np.ndarray]:
-    """Returns a mechanism's recursion, the bounds of `_bounds`, and the largest of each round."""
-    mechanism = of.mechanism
-    recursion = _recursion(mechanism)
-    if recursion.stored != "float64" or recursion.exact or any(case.product is not None for case in recursion.cases):
-        raise InputValueError(
-            f"the recursion of kind {mechanism.kind!r} has products, or rows that are not in float64, whose bounds on "
-            "a grid are not computed: leave out product, stored and exact, and write sums as terms."
-        )
-    rounds = _rounds_of(mechanism, recursion)
-    with np.errstate(over="ignore", invalid="ignore"):
-        norms = _bounds(recursion, rounds)
-    norms.setflags(write=False)
-    return recursion, norms, norms.max(axis=1)
-
-
-def _rounds_of(mechanism: Mechanism, recursion: Recursion) -> int:
-    most = MOST_ROUNDS if recursion.alike and _column(mechanism) is not None else MOST_WHOLE_ROUNDS
-    return min(most, recursion.rounds or most, mechanism.max_rounds or most)
-
-
-def _column(mechanism: Mechanism) -> Callable[[int], np.ndarray] | None:
-    """Returns what gives the first column of a Toeplitz C."""
-    return getattr(mechanism, "coefficients", None)
-
-
-@functools.lru_cache(maxsize=8)
-def _change(of: _ByContent) -> float:
-    """Returns a bound on the norm of a column of C̃ − C, for the C̃ that the recursion is: L_t for given n."""
-    mechanism = of.mechanism
-    recursion = _recursion(mechanism)
-    rounds, terms = _rounds_of(mechanism, recursion), 1 + max(len(case.weights()) for case in recursion.cases)
-    with np.errstate(over="ignore", invalid="ignore"):
-        column = _column(mechanism)
-        toeplitz = recursion.alike and column is not None
-        claimed = column(rounds) if toeplitz else mechanism.encoder(rounds)
-        found, sizes = (_encoder(recursion, rounds, toeplitz=toeplitz, of=of) for of in (float, abs))
-        change = np.abs(found - claimed) + rounds * terms * 4 * ROUNDING * sizes
-        norm = float(np.sqrt(in_order.sums(np.square(change).T).max())) * SLACK
-    return norm if norm >= 0 else math.inf
-
-
-def _encoder(recursion: Recursion, rounds: int, *, toeplitz: bool, of: Callable[[float], float]) -> np.ndarray:
-    """Returns the C̃ of a recursion whose weights are `of` its weights, or its first column."""
-    drawn = _first if toeplitz else unit_vectors(rounds)
-    return np.array([(new + past) / scale for scale, new, past, _ in recursion.run(rounds, drawn, of=of, given=True)])
-
-
-def _bounds(recursion: Recursion, rounds: int) -> np.ndarray:
-    """Returns bounds on |n_t|, |L_t| and rows after round t for |v_i| ≤ scale_i, so far, `[rounds, 2 + rows]`."""
-    if recursion.alike:
-        # The response to the first v, in Python's numbers.
-        responses = [(new, past, *memory) for _, new, past, memory in recursion.run(rounds, _first)]
-        return np.add.accumulate(np.abs(responses))
-    responses = recursion.run(rounds, unit_vectors(rounds))
-    sums = [in_order.sums(np.abs([new, past, *memory])) for _, new, past, memory in responses]
-    return np.maximum.accumulate(sums)
-
-
-def _first(done: int) -> float:
-    return float(done == 0)
-
-
-def _error(recursion: Recursion, norms: np.ndarray, unit: float, rounds: int) -> float:
-    """Returns a bound on the error of L_t − ½ in the first rounds."""
-    new, past, *rows = (norms[rounds - 1] * unit).tolist()
-    whole = _whole_rows(recursion)
-    memory, largest = np.zeros(recursion.rows), 0.0
-    local = functools.partial(_local_error, whole=whole, new=new, past=past, rows=rows)
-    if recursion.alike:
-        step = recursion.step(0)
-        transition, added = _transition(recursion, step, local)
-        memory = _sum_of_powers(transition, added, rounds)
-        if not _are_small(memory, rows):
-            return math.inf
-        error = _carried(step.past, memory, 0.0) + local(step.past, past)
+    def error(self, rounds: int, unit: float) -> float:
+        """Returns a bound on the error of L_t − ½ in the first rounds, for |v_i| ≤ `unit` / C_ii."""
+        relative, largest = self.relative_errors(rounds, exact=True)
+        if not largest * unit <= 2 * LARGEST:
+            relative, _ = self.relative_errors(rounds, exact=False)
+        if self.recursion.alike and not _is_fraction(self.steps[0].past, self._whole):
+            return relative * unit
         # A half is subtracted exactly from a whole number.
-        return (error + ROUNDING * (past + 1)) * SLACK if _is_fraction(step.past, whole) else error
-    for done in range(rounds):
-        step = recursion.step(done)
-        error = _carried(step.past, memory, 0.0) + local(step.past, past)
-        largest = max(largest, error)
-        memory = np.array(
-            [
+        return (relative * unit + ROUNDING * (float(self.norms[rounds - 1, 1]) * unit + 1)) * SLACK
+
+    @functools.cached_property
+    def _whole(self) -> set[int]:
+        return _whole_rows(self.recursion)
+
+    def _relative_errors(self, rounds: int, *, exact: bool) -> tuple[float, float]:
+        """Returns a bound on the error of L_t in the first rounds, and on sums of whole numbers, for a unit of 1.
+
+        Args:
+            rounds: Number of rounds.
+            exact: Whether all sums of whole numbers are exact, as they are below 2^53.
+        """
+        new, past, *rows = self.norms[rounds - 1].tolist()
+        sizes, largest = {NEW: new, PAST: past}, 0.0
+
+        def local(terms: Numbers, bound: float) -> float:
+            """Returns a bound on what a computed sum of at most `bound` is off by, given its sources."""
+            nonlocal largest
+            products = [abs(weight) * (sizes[source] if source < 0 else rows[source]) for source, weight in terms]
+            if not _is_fraction(terms, self._whole):
+                largest = max(largest, math.fsum(products))
+                if exact:
+                    return 0.0
+            rounded = math.fsum(each for each, (_, weight) in zip(products, terms, strict=True) if abs(weight) != 1)
+            partial = [min(math.fsum(products[: count + 1]), math.inf) for count in range(1, len(products))]
+            if partial:
+                partial[-1] = min(partial[-1], bound)
+            return ROUNDING * (rounded + math.fsum(partial))
+
+        if self.recursion.alike:
+            (step,) = self.steps
+            transition, added = _transition(step, local, past, rows)
+            memory = _sum_of_powers(transition, added, rounds)
+            if not _are_small(memory, rows):
+                return math.inf, largest
+            return _carried(step.past, memory, 0.0) + local(step.past, past), largest
+        memory, most = [0.0] * len(rows), 0.0
+        for step in self.steps[:rounds]:
+            error = _carried(step.past, memory, 0.0) + local(step.past, past)
+            most = max(most, error)
+            memory = [
                 memory[entry] if isinstance(entry, int) else _carried(entry, memory, error) + local(entry, bound)
                 for entry, bound in zip(step.after, rows, strict=True)
             ]
-        )
-        if not _are_small(memory, rows):
-            return math.inf
-    return (largest + ROUNDING * (past + 1)) * SLACK
+            if not _are_small(memory, rows):
+                return math.inf, largest
+        return most, largest
 
 
-def _are_small(errors: np.ndarray, rows: Sequence[float]) -> bool:
+class _OfLinear(GridRecursion[Linear]):
+    """`Linear` at one σ."""
+
+    def __init__(self, bounds: Linear, *, deviation: float, largest_normal: float) -> None:
+        super().__init__(bounds, deviation=deviation, largest_normal=largest_normal)
+        self.column_change, scales = bounds.change, bounds.scales
+        # A scale may be rounded up.
+        self.smallest_diagonal, self.largest_diagonal = SLACK**-1 / max(scales), SLACK / min(scales)
+        if bounds.recursion.alike and scales[0] == 1.0:
+            self.smallest_diagonal = self.largest_diagonal = 1.0
+        with np.errstate(over="ignore"):
+            most = bounds.norms.max(axis=1) * self.unit
+        self.rounds = allowed(self.mechanism.kind, most)
+        limit = min(LARGEST_ERROR, _LARGEST_SHARE * self.unit)
+        if not self.error(self.rounds) <= limit:
+            tried = range(1, self.rounds)
+            self.rounds = bisect.bisect_left(tried, True, key=lambda count: not self.error(count) <= limit)
+        if self.rounds == 0:
+            allowed(self.mechanism.kind, np.array([np.inf]))
+
+    @property
+    def recursion(self) -> Recursion:
+        return self.bounds.recursion
+
+    def largest_within(self, rounds: int) -> float:
+        return float(self.bounds.norms[rounds - 1, 0]) * self.unit
+
+    def error(self, rounds: int) -> float:
+        return self.bounds.error(min(rounds, self.rounds), self.unit)
+
+
+def _absolute(step: Step) -> Step:
+    """Returns the round with the absolute values of its weights."""
+
+    def absolute(entry: int | Numbers) -> int | Numbers:
+        return entry if isinstance(entry, int) else tuple((source, abs(weight)) for source, weight in entry)
+
+    past = tuple((source, abs(weight)) for source, weight in step.past)
+    return dataclasses.replace(step, past=past, after=tuple(map(absolute, step.after)))
+
+
+def _responses(recursion: Recursion, rounds: int, steps: Sequence[Step], *, given: bool = False) -> np.ndarray:
+    """Returns n, L and the rows of memory of rounds that are all alike, for a first draw of 1 and no other.
+
+    What comes after a block is what its memory leads to: a sum of what units of its rows lead to.
+
+    Returns:
+        float64 `[rounds, 2 + rows]`.
+    """
+    first = recursion.run(min(rounds, _BLOCK), lambda done: float(done == 0), steps=steps, given=given)
+    found = [np.array([(new, past, *memory) for _, new, past, memory in first])]
+    if rounds <= _BLOCK:
+        return found[0]
+    zero = np.zeros(recursion.rows)
+    later = recursion.run(_BLOCK, lambda done: zero, steps=steps, given=given, memory=[*np.eye(recursion.rows)])
+    of_rows = np.array([(new, past, *memory) for _, new, past, memory in later]).transpose(2, 0, 1)
+    for _ in range(_BLOCK, rounds, _BLOCK):
+        block = np.zeros_like(found[0])
+        for value, responses in zip(found[-1][-1, 2:], of_rows, strict=True):
+            block += value * responses
+        found.append(block)
+    return np.concatenate(found)[:rounds]
+
+
+def _are_small(errors: Sequence[float], rows: Sequence[float]) -> bool:
     """Returns whether `SLACK` covers how far computed rows of memory are from exact ones, which the bounds are of."""
-    return bool(np.all(errors <= _LARGEST_SHARE * np.array(rows)))
+    return all(error <= _LARGEST_SHARE * bound for error, bound in zip(errors, rows, strict=True))
 
 
-def _carried(terms: Numbers, memory: np.ndarray, past: float) -> float:
+def _carried(terms: Numbers, memory: Sequence[float], past: float) -> float:
     """Returns what the errors of the sources of a sum make of it: n is known."""
     errors = {NEW: 0.0, PAST: past}
-    return math.fsum(abs(weight) * float(errors[source] if source < 0 else memory[source]) for source, weight in terms)
-
-
-def _local_error(
-    terms: Numbers, bound: float, *, whole: set[int], new: float, past: float, rows: Sequence[float]
-) -> float:
-    """Returns a bound on what a computed sum of at most `bound` is off by, given its sources."""
-    sizes = {NEW: new, PAST: past}
-    products = [abs(weight) * (sizes[source] if source < 0 else rows[source]) for source, weight in terms]
-    if not _is_fraction(terms, whole) and math.fsum(products) <= 2 * LARGEST:
-        return 0.0
-    rounded = math.fsum(each for each, (_, weight) in zip(products, terms, strict=True) if abs(weight) != 1)
-    partial = [min(math.fsum(products[: count + 1]), math.inf) for count in range(1, len(products))]
-    if partial:
-        partial[-1] = min(partial[-1], bound)
-    return ROUNDING * (rounded + math.fsum(partial))
+    return math.fsum(abs(weight) * (errors[source] if source < 0 else memory[source]) for source, weight in terms)
 
 
 def _is_fraction(terms: Terms, whole: set[int]) -> bool:
@@ -383,24 +446,25 @@ def _whole_rows(recursion: Recursion) -> set[int]:
         whole -= fractions
 
 
-def _transition(recursion: Recursion, step: Step, local: Any) -> tuple[np.ndarray, np.ndarray]:
+def _transition(
+    step: Step, local: Callable[[Numbers, float], float], past: float, rows: Sequence[float]
+) -> tuple[np.ndarray, np.ndarray]:
     """Returns how errors of rows go on in a round, and what the round adds to them."""
-    units = np.eye(recursion.rows)
-    rows = local.keywords["rows"]
+    units = np.eye(len(rows)).tolist()
 
-    def line(entry: int | Numbers, unit: np.ndarray) -> float:
-        return float(unit[entry]) if isinstance(entry, int) else _carried(entry, unit, _carried(step.past, unit, 0.0))
+    def line(entry: int | Numbers, unit: Sequence[float]) -> float:
+        return unit[entry] if isinstance(entry, int) else _carried(entry, unit, _carried(step.past, unit, 0.0))
 
-    matrix = np.array([[line(entry, unit) for unit in units] for entry in step.after]).reshape(len(units), len(units))
-    own = local(step.past, local.keywords["past"])
+    matrix = np.array([[line(entry, unit) for unit in units] for entry in step.after]).reshape(len(rows), len(rows))
+    own, none = local(step.past, past), [0.0] * len(rows)
     added = [
-        0.0 if isinstance(entry, int) else local(entry, bound) + _carried(entry, np.zeros(len(units)), own)
+        0.0 if isinstance(entry, int) else local(entry, bound) + _carried(entry, none, own)
         for entry, bound in zip(step.after, rows, strict=True)
     ]
     return matrix, np.array(added)
 
 
-def _sum_of_powers(matrix: np.ndarray, vector: np.ndarray, count: int) -> np.ndarray:
+def _sum_of_powers(matrix: np.ndarray, vector: np.ndarray, count: int) -> list[float]:
     """Returns Σ_{i < count} matrix^i·vector, for numbers of at least 0."""
     total, power, sums = np.zeros_like(vector), matrix, vector
     with np.errstate(over="ignore", invalid="ignore"):
@@ -409,30 +473,60 @@ def _sum_of_powers(matrix: np.ndarray, vector: np.ndarray, count: int) -> np.nda
                 total = sums + _times(power, total)
             sums, power = sums + _times(power, sums), in_order.product(power, power)
             count >>= 1
-    return total
+    return total.tolist()
 
 
 def _times(matrix: np.ndarray, vector: np.ndarray) -> np.ndarray:
     return in_order.product(matrix, vector[:, np.newaxis])[:, 0]
 
 
-class OfRows(GridRecursion[Mechanism]):
+class Rows(GridBounds[Mechanism]):
     """L_t = Σ K̃_ti n_i, where K̃ is K rounded to multiples of 2^-k so that no sum of products reaches 2^52.
 
     All products and partial sums are then exact in float64, in any order: e = 0. What the rounding of K changes is a
     change of C, and so of the sensitivity: `column_change`. It is for any C with few diagonals, or few rounds.
 
     Args:
+        mechanism: The mechanism, cast to float32.
         entries: C by rows, from the main diagonal to the left, float64 `[rounds, bands]`; one line if C is Toeplitz.
         banded: Whether C has few diagonals: otherwise it is for small models.
     """
 
-    def __init__(
-        self, mechanism: Mechanism, entries: np.ndarray, *, deviation: float, largest_normal: float, banded: bool
-    ) -> None:
-        super().__init__(mechanism, deviation=deviation, largest_normal=largest_normal)
-        self._entries, self._banded = entries, banded
-        diagonal = entries[:, 0]
+    def __init__(self, mechanism: Mechanism, entries: np.ndarray, *, banded: bool) -> None:
+        super().__init__(mechanism)
+        self.entries, self.banded = entries, banded
+        # Few numbers of bits are enough for many σ.
+        self.norms = functools.cache(self._norms)
+
+    def at(self, *, deviation: float, largest_normal: float) -> "GridRecursion[Any]":
+        return _OfRows(self, deviation=deviation, largest_normal=largest_normal)
+
+    def rounded(self, bits: int) -> np.ndarray:
+        """Returns K̃: C below its diagonal, each row divided by its diagonal entry, in multiples of 2^-bits."""
+        return np.ldexp(np.rint(np.ldexp(self.entries[:, 1:] / self.entries[:, :1], bits)), -bits)
+
+    def _norms(self, bits: int) -> np.ndarray:
+        """Returns the largest sum of absolute values of a row of C̃⁻¹ so far, for each number of rounds."""
+        diagonal, coefficients = self.entries[:, 0], self.rounded(bits)
+        with np.errstate(over="ignore", invalid="ignore"):
+            if len(diagonal) == 1:
+                column = in_order.reciprocal((1.0, *coefficients[0].tolist()), MOST_ROUNDS)
+                return np.add.accumulate(np.abs(column)) / diagonal[0]
+            rounds = len(diagonal)
+            matrix = np.eye(rounds)
+            for offset in range(1, self.entries.shape[1]):
+                later = np.arange(offset, rounds)
+                matrix[later, later - offset] = coefficients[later, offset - 1]
+            inverse = in_order.solve(matrix, np.diag(1 / diagonal))
+            return np.maximum.accumulate(in_order.sums(np.abs(inverse)))
+
+
+class _OfRows(GridRecursion[Rows]):
+    """`Rows` at one σ."""
+
+    def __init__(self, bounds: Rows, *, deviation: float, largest_normal: float) -> None:
+        super().__init__(bounds, deviation=deviation, largest_normal=largest_normal)
+        diagonal = bounds.entries[:, 0]
         self.smallest_diagonal, self.largest_diagonal = float(diagonal.min()), float(diagonal.max())
         self.relative_scales = (1 / diagonal) * (1 + 2.0**-50)
         # So that no sum of products exceeds 2^52. C̃ is streamed, and is bounded: where C is nearly singular, C̃⁻¹ can be
@@ -440,9 +534,9 @@ class OfRows(GridRecursion[Mechanism]):
         bits, most = math.inf, _MOST_BITS
         while most < bits:
             bits = self.coefficient_bits = most
-            self.coefficients = _rounded(self._entries, bits)
+            self.coefficients = bounds.rounded(bits)
             with np.errstate(over="ignore"):
-                self._norms = _streamed_norms(self._entries.tobytes(), self._entries.shape, bits) * self.unit
+                self._norms = bounds.norms(bits) * self.unit
                 needed = self._norms * _sums(self.coefficients)
                 self.rounds = allowed(self.mechanism.kind, needed * 2.0**_FEWEST_BITS)
             most = _bits_within(float(needed[self.rounds - 1]))
@@ -451,7 +545,7 @@ class OfRows(GridRecursion[Mechanism]):
     @property
     def bands(self) -> int:
         """Number of diagonals of C, including the main one."""
-        return self._entries.shape[1]
+        return self.bounds.entries.shape[1]
 
     @property
     def stored(self) -> str:
@@ -473,13 +567,13 @@ class OfRows(GridRecursion[Mechanism]):
         return 0.0
 
     def check(self, dimension: int) -> None:
-        if not self._banded:
+        if not self.bounds.banded:
             check_rows(self.mechanism.kind, bands=self.bands, dimension=dimension)
 
     def _change(self) -> float:
         # Of the quotient and of this difference too.
-        below = self._entries[:, 1:]
-        change = np.abs(self._entries[:, :1] * self.coefficients - below) + 2.0**-50 * np.abs(below)
+        below = self.bounds.entries[:, 1:]
+        change = np.abs(self.bounds.entries[:, :1] * self.coefficients - below) + 2.0**-50 * np.abs(below)
         if len(change) == 1:
             return float(np.linalg.norm(change)) * SLACK
         squares = np.zeros(len(change))
@@ -499,28 +593,3 @@ def _bits_within(needed: float) -> int:
     """Returns the largest k with needed·2^k ≤ 2^52."""
     fraction, exponent = math.frexp(needed)
     return 52 - exponent + (fraction == 0.5)
-
-
-def _rounded(entries: np.ndarray, bits: int) -> np.ndarray:
-    """Returns K̃: C below its diagonal, each row divided by its diagonal entry, in multiples of 2^-bits."""
-    return np.ldexp(np.rint(np.ldexp(entries[:, 1:] / entries[:, :1], bits)), -bits)
-
-
-# A calibration asks for many deviations, but few numbers of bits.
-@functools.lru_cache(maxsize=8)
-def _streamed_norms(content: bytes, shape: tuple[int, int], bits: int) -> np.ndarray:
-    """Returns the largest sum of absolute values of a row of C̃⁻¹ so far, for each number of rounds."""
-    entries = np.frombuffer(content).reshape(shape)
-    diagonal, coefficients = entries[:, 0], _rounded(entries, bits)
-    if len(entries) == 1:
-        with np.errstate(over="ignore", invalid="ignore"):
-            column = in_order.reciprocal((1.0, *coefficients[0].tolist()), MOST_ROUNDS)
-            return np.add.accumulate(np.abs(column)) / diagonal[0]
-    rounds = len(diagonal)
-    matrix = np.eye(rounds)
-    for offset in range(1, entries.shape[1]):
-        later = np.arange(offset, rounds)
-        matrix[later, later - offset] = coefficients[later, offset - 1]
-    inverse = in_order.solve(matrix, np.diag(1 / diagonal))
-    with np.errstate(over="ignore"):
-        return np.maximum.accumulate(in_order.sums(np.abs(inverse)))

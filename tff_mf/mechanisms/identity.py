@@ -1,13 +1,13 @@
 """C = I: independent noise, as in DP-SGD and DP-FedAvg."""
 
 import dataclasses
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
 from tff_mf.base import validation
 from tff_mf.mechanisms._mechanism import ToeplitzMechanism
-from tff_mf.mechanisms.grid import Analyzed, GridRecursion
+from tff_mf.mechanisms.grid import GridBounds, Linear
 from tff_mf.mechanisms.recursion import Recursion
 
 
@@ -36,5 +36,5 @@ class Identity(ToeplitzMechanism):
     def recursion(self) -> Recursion:
         return Recursion.linear(past=[], after=[])
 
-    def grid_recursion(self, *, deviation: float, largest_normal: float) -> GridRecursion:
-        return Analyzed(self, deviation=deviation, largest_normal=largest_normal, as_stored=True)
+    def grid_bounds(self) -> GridBounds[Any]:
+        return Linear(self, as_stored=True)

@@ -7,6 +7,7 @@ structure. What differs within a case is a line of weights for each round.
 
 import dataclasses
 import functools
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Self
 
@@ -259,8 +260,8 @@ class Recursion:
         sums = self.rows if self.sums is None else self.sums(done)
         return ["float64"] * sums + [self.stored] * (self.rows - sums)
 
-    def step(self, done: int, of: Callable[[float], float] = float) -> Step:
-        """Returns the round after `done` rounds, without terms of weight 0; `of` is applied to the weights of terms."""
+    def step(self, done: int) -> Step:
+        """Returns the round after `done` rounds, without terms of weight 0."""
         case = self.cases[int(self.case_of(done))]
         line = () if self.line is None else self.line(done, self.tables, Operations)
 
@@ -268,7 +269,7 @@ class Recursion:
             return float(line[weight.place]) if isinstance(weight, Entry) else weight
 
         def terms(given: Terms) -> Numbers:
-            known = ((source, of(number(weight))) for source, weight in given)
+            known = ((source, number(weight)) for source, weight in given)
             return tuple((source, weight) for source, weight in known if weight)
 
         def row(given: int | Terms) -> int | Numbers:
@@ -319,20 +320,27 @@ class Recursion:
         return len(self.cases) == 1 and self.line is None and self.cases[0].product is None and self.again is None
 
     def run(
-        self, rounds: int, draw: Callable[[int], Any], *, of: Callable[[float], float] = float, given: bool = False
+        self,
+        rounds: int,
+        draw: Callable[[int], Any],
+        *,
+        steps: Sequence[Step] | None = None,
+        given: bool = False,
+        memory: Sequence[Any] | None = None,
     ) -> Iterator[tuple[float, Any, Any, list[Any]]]:
         """Yields 1 / C_tt, n_t, L_t and the rows of memory after each round, one operation after another in float64.
 
         Args:
             rounds: Number of rounds.
             draw: Gives z_t of a round, or n_t if `given`: a number, or a vector of them.
-            of: As for `step`.
+            steps: The rounds, if they are computed already, `rounds` of them; one if all are alike.
             given: Whether L_t is computed for given n.
+            memory: The rows of memory before the first round; zero if not given.
         """
-        zero, alike = 0.0 * draw(0), self.alike
-        memory, step = [zero] * self.rows, self.step(0, of)
-        for done in range(rounds):
-            step = step if alike else self.step(done, of)
+        zero = 0.0 * draw(0)
+        memory = [zero] * self.rows if memory is None else [*memory]
+        known = map(self.step, range(rounds)) if steps is None else steps
+        for done, step in enumerate(itertools.repeat(next(iter(known)), rounds) if self.alike else known):
             products = () if step.product is None else step.product[0] @ np.array(memory)[list(step.product[1])]
             drawn = draw(done)
             past = _total(step.past, [*memory, *products], zero)

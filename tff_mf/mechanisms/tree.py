@@ -21,7 +21,7 @@ import numpy as np
 from tff_mf.base import in_order, validation
 from tff_mf.base.errors import InputValueError
 from tff_mf.mechanisms._mechanism import Mechanism, OptimizedFor, check_names, whole_number
-from tff_mf.mechanisms.grid import MOST_WHOLE_ROUNDS, ROUNDING, SLACK, GridRecursion, allowed
+from tff_mf.mechanisms.grid import MOST_WHOLE_ROUNDS, ROUNDING, SLACK, GridBounds, GridRecursion, allowed
 from tff_mf.mechanisms.recursion import NEW, Case, Entry, Operations, Recursion, Terms
 
 # Checking the sensitivity of a file must not take more memory than a computer has.
@@ -149,8 +149,8 @@ class Tree(Mechanism):
             rounds=self.rounds,
         )
 
-    def grid_recursion(self, *, deviation: float, largest_normal: float) -> GridRecursion:
-        return _OnGrid(self, deviation=deviation, largest_normal=largest_normal)
+    def grid_bounds(self) -> GridBounds[Any]:
+        return _Bounds(self)
 
 
 def _full_line(rounds: int, done: Any, operations: Any) -> list[Any]:
@@ -174,7 +174,7 @@ def _full_line(rounds: int, done: Any, operations: Any) -> list[Any]:
     return [ROUND_UP / operations.sqrt(1 + alpha), *reversed(weights)]
 
 
-class _OnGrid(GridRecursion[Tree]):
+class _Bounds(GridBounds[Tree]):
     """L_t = Σ_h w_h(t)·I_h for the integer sums I_h of n over the last complete block of 2^h rounds.
 
     Up to 4,096 rounds, the bounds on n and I_h are sums of absolute values of C⁻¹; for more, they are coarse: of the
@@ -182,23 +182,46 @@ class _OnGrid(GridRecursion[Tree]):
     most a sum of one estimate per level, of norm 1 in the vanilla tree and of more in the online one.
     """
 
-    def __init__(self, mechanism: Tree, *, deviation: float, largest_normal: float) -> None:
-        super().__init__(mechanism, deviation=deviation, largest_normal=largest_normal)
-        self.rounds, self._levels = mechanism.rounds, mechanism.rounds.bit_length()
-        # 1/√(1 + α) with α below the number of levels, and online_scale, which is at least ½.
-        largest = {"full": math.sqrt(1 + self._levels), "online": 2.0, "vanilla": 1.0}
-        self.largest_diagonal = largest[mechanism.variant]
-        norms = _norms(mechanism) if mechanism.rounds <= MOST_WHOLE_ROUNDS else self._coarse()
-        self._largest, *self._blocks = (norm * self.unit for norm in norms)
-        allowed("tree", np.array([max(self._largest, *self._blocks)]), np.array([self.error(mechanism.rounds)]))
+    def at(self, *, deviation: float, largest_normal: float) -> GridRecursion[Any]:
+        return _OnGrid(self, deviation=deviation, largest_normal=largest_normal)
 
-    def _coarse(self) -> list[float]:
-        levels = self._levels
-        if self.mechanism.variant == "full":
+    @property
+    def levels(self) -> int:
+        """Number of heights of nodes."""
+        return self.mechanism.rounds.bit_length()
+
+    @functools.cached_property
+    def norms(self) -> list[float]:
+        """Bounds on n and on I_h for each height, for u = 1."""
+        tree, levels = self.mechanism, self.levels
+        if tree.rounds <= MOST_WHOLE_ROUNDS:
+            return _norms(tree)
+        if tree.variant == "full":
             return [levels + 1.0, *(2.0**height * (levels + 1) for height in range(levels))]
         # The sum of n in a block is a difference of two prefix sums: of at most one estimate of a node per level.
-        block = math.fsum(_estimate_norms(levels)) if self.mechanism.variant == "online" else levels + 1.0
+        block = math.fsum(_estimate_norms(levels)) if tree.variant == "online" else levels + 1.0
         return [(levels + 1.0) ** 2, *[block] * levels]
+
+    @functools.cached_property
+    def full_weights(self) -> np.ndarray:
+        """w_h(t) of the full tree by round and height, all at least 0."""
+        rounds = self.mechanism.rounds
+        _, *weights = _full_line(rounds, np.arange(rounds), Operations)
+        return np.array([np.broadcast_to(each, rounds) for each in weights]).reshape(len(weights), rounds).T
+
+
+class _OnGrid(GridRecursion[_Bounds]):
+    """`_Bounds` at one σ."""
+
+    def __init__(self, bounds: _Bounds, *, deviation: float, largest_normal: float) -> None:
+        super().__init__(bounds, deviation=deviation, largest_normal=largest_normal)
+        tree = bounds.mechanism
+        self.rounds = tree.rounds
+        # 1/√(1 + α) with α below the number of levels, and online_scale, which is at least ½.
+        largest = {"full": math.sqrt(1 + bounds.levels), "online": 2.0, "vanilla": 1.0}
+        self.largest_diagonal = largest[tree.variant]
+        self._largest, *self._blocks = (norm * self.unit for norm in bounds.norms)
+        allowed("tree", np.array([max(self._largest, *self._blocks)]), np.array([self.error(tree.rounds)]))
 
     @property
     def recursion(self) -> Recursion:
@@ -209,22 +232,16 @@ class _OnGrid(GridRecursion[Tree]):
 
     def error(self, rounds: int) -> float:
         del rounds
-        levels, blocks = self._levels, self._blocks
-        if self.mechanism.variant == "vanilla":
+        levels, blocks, variant = self.bounds.levels, self._blocks, self.bounds.mechanism.variant
+        if variant == "vanilla":
             return 0.0
-        if self.mechanism.variant == "online":
+        if variant == "online":
             # Weights below 1, products of up to as many factors as there are levels.
             return (3 * levels + 8) * ROUNDING * (math.fsum(blocks) + 1) * SLACK
-        weights = self._full_table[:, 1:]
+        weights = self.bounds.full_weights
         # At each level, a weight is multiplied by a factor that takes at most 16 operations.
         total = float(in_order.product(weights, np.array(blocks[: weights.shape[1]])[:, np.newaxis]).max(initial=0.0))
         return (16 * levels + 20) * ROUNDING * (total + 1) * SLACK
-
-    @functools.cached_property
-    def _full_table(self) -> np.ndarray:
-        """1 / C_tt of the full tree by round, rounded up, then w_h(t) by height, all at least 0."""
-        line = _full_line(self.mechanism.rounds, np.arange(self.mechanism.rounds), Operations)
-        return np.stack([np.broadcast_to(each, self.mechanism.rounds) for each in line], axis=1)
 
 
 def _estimate_norms(levels: int) -> list[float]:

@@ -156,6 +156,7 @@ def _evaluated(moments: np.ndarray, classes: np.ndarray, rows: np.ndarray) -> tu
 
 def _gram(moments: np.ndarray, classes: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Returns X = V^½·A·W^½, and X·R·Xᵀ = V^½·A·M·Aᵀ·V^½ for R = `moments`."""
-    n = len(moments)
-    scaled = np.tril(np.outer(np.sqrt(rows), np.sqrt(classes[np.arange(n) % len(classes)])))
-    return scaled, scaled @ moments @ scaled.T
+    roots, factors = np.sqrt(rows), np.sqrt(classes[np.arange(len(moments)) % len(classes)])
+    # Prefix sums of rows and columns, of numbers that are at least 0.
+    sums = np.cumsum(np.cumsum(moments * np.outer(factors, factors), axis=0), axis=1)
+    return np.tril(np.outer(roots, factors)), sums * np.outer(roots, roots)

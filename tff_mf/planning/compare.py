@@ -13,7 +13,7 @@ from tff_mf import accounting
 from tff_mf.accounting import BallsInBins, BMinSep, CyclicPoisson, grid_charge
 from tff_mf.base import validation
 from tff_mf.base.errors import InputValueError
-from tff_mf.mechanisms import Identity, Mechanism, Tree, on_grid
+from tff_mf.mechanisms import Identity, Mechanism, Tree
 from tff_mf.numerics import digits
 from tff_mf.optimize import optimize_banded_toeplitz, optimize_blt
 from tff_mf.planning import by_name
@@ -176,14 +176,14 @@ class MechanismSetting:
         `mechanism.cast_to_float32()`, which can take a second to compute.
         """
         sigma = validation.nonnegative("noise_multiplier", noise_multiplier)
-        return self._question(mechanism).answered(sigma, sensitivity)
+        return self.question(mechanism).answered(sigma, sensitivity)
 
     def charge(self, mechanism: Mechanism, noise_multiplier: float) -> grid_charge.GridCharge | None:
         """Returns what the integers of the grid cost; `None` without one, or without noise.
 
         Formal guarantee: as for `tff_mf.accounting.grid_charge.charge`; it is part of `guarantee`.
         """
-        return self._question(mechanism).charge(noise_multiplier)
+        return self.question(mechanism).charge(noise_multiplier)
 
     def copies(self, mechanism: Mechanism, noise_multiplier: float) -> int:
         """Returns how many copies of the model, in float32, are the rows of noise that a stream in TensorFlow keeps.
@@ -193,13 +193,10 @@ class MechanismSetting:
         Raises:
             InputError: If the noise does not fit the grid.
         """
-        if self.grid is None:
-            return mechanism.cast_to_float32().recursion().rows
-        deviation = noise_multiplier * 2**self.grid.bits
-        found = on_grid(mechanism, deviation=deviation, largest_normal=grids.LARGEST_NORMAL)
-        return sum(np.dtype(each).itemsize for each in found.recursion.types(0)) // _FLOAT
+        return _copies(self.question(mechanism), noise_multiplier)
 
-    def _question(self, mechanism: Mechanism) -> accounting.Question:
+    def question(self, mechanism: Mechanism) -> accounting.Question:
+        """Returns what is asked of a run with this mechanism."""
         return accounting.Question(
             mechanism=mechanism,
             rounds=self.rounds,
@@ -215,17 +212,7 @@ class MechanismSetting:
 
         Formal guarantee: as for `tff_mf.calibrate_noise_multiplier`.
         """
-        return accounting.calibrate_noise_multiplier(
-            mechanism,
-            self.rounds,
-            self.participation,
-            epsilon=epsilon,
-            delta=delta,
-            restart_every=self.restart_every,
-            adjacency=self.adjacency,
-            grid=self.grid,
-            dimension=self.dimension,
-        )
+        return self.question(mechanism).noise_multiplier(epsilon=epsilon, delta=delta)
 
     def errors(self, mechanism: Mechanism) -> Errors:
         """Returns RmsError and MaxError of the whole run; times sensitivity they are losses."""
@@ -356,12 +343,8 @@ def options(
             mechanism = search()
             seconds = time.perf_counter() - start
             option = _at(setting, objective, name, mechanism, cases(setting, min_sep), **level)
-            copies = setting.copies(mechanism, option.figures["noise_multiplier"])
-            about = {
-                "memory_rows": copies,
-                "memory_bytes": None if dimension is None else 4 * copies * dimension,
-                "seconds": seconds,
-            }
+            copies = option.figures["memory_rows"]
+            about = {"memory_bytes": None if dimension is None else 4 * copies * dimension, "seconds": seconds}
             note = _FITTED_NORMS.get(name, "")
             found.append(dataclasses.replace(option, figures=option.figures | about, note=note))
         except InputValueError as error:
@@ -473,21 +456,22 @@ def _at(
     noise_multiplier: float | None,
 ) -> Option:
     """Returns losses, noise and guarantees of a mechanism for an ε or a σ."""
-    sensitivity, error = setting.sensitivity(mechanism.cast_to_float32()), setting.errors(mechanism)
+    question, error = setting.question(mechanism), setting.errors(mechanism)
     sigma = noise_multiplier
     if epsilon is not None:
-        sigma = setting.noise_multiplier(mechanism, epsilon=epsilon, delta=delta)
+        sigma = question.noise_multiplier(epsilon=epsilon, delta=delta)
     assert sigma is not None
-    guarantee = setting.guarantee(mechanism, sigma, sensitivity)
+    sensitivity, guarantee = question.sensitivity, question.answered(sigma)
     wrong, losses = {}, {}
     for case, other in others.items():
         wrong[case] = losses[case] = math.inf
         if mechanism.max_rounds is not None and mechanism.max_rounds < other.searched_rounds:
             continue
-        in_case = other.sensitivity(mechanism.cast_to_float32())
+        asked = question.over(other.rounds, other.participation)
+        in_case = asked.sensitivity
         # On a grid, a mechanism may have fewer rounds than C.
         with contextlib.suppress(InputValueError):
-            wrong[case] = other.guarantee(mechanism, sigma, in_case).epsilon(delta)
+            wrong[case] = asked.answered(sigma).epsilon(delta)
             of_case = error if other.rounds == setting.rounds else other.errors(mechanism)
             losses[case] = in_case.value * getattr(of_case, objective)
     figures = {
@@ -497,8 +481,17 @@ def _at(
         "noise_multiplier": sigma,
         "zcdp_rho": guarantee.zcdp_rho,
         "epsilon": guarantee.epsilon(delta),
+        "memory_rows": _copies(question, sigma),
     }
     return Option(name=name, mechanism=mechanism, figures=figures, if_wrong=wrong, loss_if_wrong=losses)
+
+
+def _copies(question: accounting.Question, noise_multiplier: float) -> int:
+    if question.grid is None:
+        return question.mechanism.cast_to_float32().recursion().rows
+    deviation = noise_multiplier * 2**question.grid.bits
+    found = question.bounds.at(deviation=deviation, largest_normal=grids.LARGEST_NORMAL)
+    return sum(np.dtype(each).itemsize for each in found.recursion.types(0)) // _FLOAT
 
 
 def amplified(sampling: Sampling, *, rounds: int, epsilon: float, delta: float) -> list[Option]:

@@ -137,10 +137,13 @@ def _touched(column: np.ndarray, min_sep: int) -> Iterator[np.ndarray]:
 
 
 def running_sums(values: np.ndarray) -> np.ndarray:
-    """Returns the running sums, computed in blocks, so that their error grows only with the root of their number."""
-    size = int(np.ceil(np.sqrt(len(values))))
-    blocks = np.pad(values, (0, size * size - len(values))).reshape(size, size)
-    within = np.cumsum(blocks, axis=1)
+    """Returns the running sums along the last axis, in blocks: their error grows only with the root of their number."""
+    *others, count = values.shape
+    size = int(np.ceil(np.sqrt(count)))
+    blocks = np.zeros((*others, size * size))
+    blocks[..., :count] = values
+    within = np.cumsum(blocks.reshape(*others, size, size), axis=-1)
     # Without the block itself, which may be larger by far: its sum would not be subtracted exactly.
-    before = np.append(0.0, np.cumsum(within[:-1, -1]))
-    return (within + before[:, None]).ravel()[: len(values)]
+    before = np.zeros((*others, size, 1))
+    before[..., 1:, 0] = np.cumsum(within[..., :-1, -1], axis=-1)
+    return (within + before).reshape(*others, size * size)[..., :count]
