@@ -23,7 +23,7 @@ BASE = (
 )
 # What a run with a BLT, min-sep, a grid and TensorFlow does not need: other mechanisms, and random cohorts.
 OTHERS = (
-    *(f"tff_mf.accounting.{name}" for name in ("_bins_moments", "allocation", "b_min_sep", "balls_in_bins", "betting")),
+    *(f"tff_mf.accounting.{name}" for name in ("_bins_moments", "b_min_sep", "balls_in_bins", "betting")),
     *(f"tff_mf.accounting.{name}" for name in ("entries", "poisson", "secret")),
     *("tff_mf.numerics.composed_losses", "tff_mf.problem.draws", "tff_mf.problem.cohort_secret"),
     *("tff_mf.queries.adaptive_clipping",),
@@ -32,7 +32,7 @@ OTHERS = (
 )
 ALLOWED = {"numpy", "scipy", "tensorflow", "tensorflow_privacy", "tensorflow_federated", "dp_accounting", "msgspec"}
 # Code lines, without docstrings, comments and blank lines. Today 7,011 and 4,153; the goals are 6,000 and 3,500.
-MOST, MOST_OF_DEFAULT = 7_050, 4_205
+MOST, MOST_OF_DEFAULT = 6_990, 4_205
 
 
 def modules():

@@ -1,4 +1,4 @@
-"""Amplification by sampling, shuffling and allocation, against integrals, lists of outcomes and simulated runs."""
+"""Amplification by sampling, against integrals, lists of outcomes and simulated runs."""
 
 import itertools
 import math
@@ -13,7 +13,6 @@ import tff_mf
 from tests.tff_mf import balls_in_bins_oracle
 from tests.tff_mf.samplings import bins_level, cyclic_epsilon, cyclic_event
 from tff_mf.accounting import bands_and_norm
-from tff_mf.accounting.allocation import one_of_many
 
 STACK_OVERFLOW = {"population": 342_477, "clients_per_round": 1000}
 
@@ -176,31 +175,11 @@ def test_cohorts_of_more_clients_than_a_grid_was_charged_for_are_refused():
 IDENTITY = tff_mf.Identity()
 
 
-@pytest.mark.parametrize(("bins", "sigma"), [(2, 0.5), (3, 1.0)])
-def test_one_of_many_is_just_above_quadrature(bins, sigma):
-    atoms = one_of_many(bins, 1 / sigma, 1e-6)
-    for epsilon in (0.05, 1.0):
-        for remove in (True, False):
-            exact = balls_in_bins_oracle.quadrature(np.eye(bins) / sigma**2, epsilon, remove=remove)
-            if exact > 1e-9:
-                assert exact * (1 - 1e-4) <= atoms.delta(epsilon, remove=remove) <= 1.03 * exact + 1e-11
-
-
-def test_means_and_masses_are_kept():
-    atoms = one_of_many(20, 1.2, 1e-8)
-    assert atoms.masses.sum() == pytest.approx(1, rel=1e-9)
-    assert atoms.masses @ atoms.points + atoms.spill == pytest.approx(1, rel=1e-7)
-    assert np.all(atoms.masses >= 0)
-    assert np.all(np.diff(atoms.points) > 0)
-
-
-def test_balls_in_bins_of_the_identity_are_bounded_without_samples():
-    """Of 7 rounds and 3 bins, one bin has 3 rounds, and others 2: all are taken for as large as the largest."""
+def test_balls_in_bins_of_the_identity_are_just_above_quadrature():
+    """Of 7 rounds and 3 bins, one bin has 3 rounds, and others 2."""
     found = bins_level(IDENTITY, 7, bins=3, noise_multiplier=2.0, delta=1e-5)
-    assert (found.theorem, found.samples, found.failure, found.bound) == ("allocation", 0, 0.0, "proved")
     gram = np.diag([3.0, 2.0, 2.0]) / 4
     exact = [balls_in_bins_oracle.quadrature(gram, found.epsilon, remove=each) for each in (True, False)]
-    assert max(exact) <= 1e-5
+    assert 0.95e-5 <= max(exact) <= 1e-5
     again = bins_level(IDENTITY, 7, bins=3, noise_multiplier=2.0, epsilon=found.epsilon)
-    assert again.theorem == "allocation"
-    assert max(exact) <= again.delta <= 1.001e-5
+    assert max(exact) <= again.delta <= 1.05e-5

@@ -12,7 +12,6 @@ import math
 import numpy as np
 
 from tff_mf.accounting._bins_moments import Moments, Pair, dominating_pair, moment_delta, moment_epsilon
-from tff_mf.accounting.allocation import one_of_many
 from tff_mf.accounting.betting import (
     CHUNK,
     DELTA_SLACK,
@@ -47,8 +46,8 @@ _MOST_BINS, _MOST_ENTRIES = 2**12, 2**27
 LARGEST_VARIANCE = 60.0
 # The deterministic bound is taken if it exceeds the estimate by less than this share.
 _CLOSE = 0.004
-# δ below them is not told from 0, and not looked for on a grid of ratios.
-_LEAST_DELTA, _LEAST_NEAR = 1e-300, 1e-250
+# A δ below it is not told from 0.
+_LEAST_DELTA = 1e-300
 # Of proposals: above so many bins, sums over four indices take minutes, and power 4 has no share; steps of the range;
 # samples of a pilot; shares of the powers to try, and θ of the remaining share.
 _MOST_FOURTH, _STEPS, _PILOT = 512, 6000, 4000
@@ -241,7 +240,7 @@ def widened(gram: np.ndarray, change: float) -> np.ndarray:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Problem:
-    """G with its error, for one σ: the smallest of an unamplified, two deterministic and a Monte Carlo bound."""
+    """G with its error, for one σ: the smallest of an unamplified, a deterministic and a Monte Carlo bound."""
 
     gram: np.ndarray
     error: float
@@ -262,11 +261,6 @@ class Problem:
         """μ of a client whose group is known; conditioning on the group never makes ε smaller."""
         return gaussian.mu_of(math.sqrt(float(np.max(np.diagonal(self.gram))) * (1 + self.error)), self.sigma)
 
-    @property
-    def is_independent(self) -> bool:
-        """Whether G is diagonal. By Kahane's inequality, all terms may be taken for as large as the largest."""
-        return np.count_nonzero(self.gram - np.diag(np.diagonal(self.gram))) == 0
-
     def epsilons(self, delta: float, *, failure: float) -> tuple[DirectionBound, DirectionBound]:
         """Returns ε for the run with the client against the run without it, and for the opposite.
 
@@ -276,13 +270,6 @@ class Problem:
         plain = DirectionBound(value=most, estimate=most, bound="unamplified")
         if not 0 < most < math.inf:
             return plain, plain
-        if self.is_independent:
-            atoms = one_of_many(len(self.gram), self.mu, delta)
-            remove, add = (
-                plain.or_proved(atoms.epsilon(delta, most=most, remove=remove), "allocation") if atoms else plain
-                for remove in (True, False)
-            )
-            return remove, add
         if self.pair is None:
             return plain, plain
         estimated = BallsInBinsEstimator(self.gram).epsilon(noise_multiplier=self.sigma, delta=delta)
@@ -305,11 +292,7 @@ class Problem:
         most = gaussian.delta_from_epsilon(epsilon, self.mu)
         plain = DirectionBound(value=most, estimate=most, bound="unamplified")
         bounds, failure = [plain, plain], 0.0
-        if most <= _LEAST_DELTA:
-            pass
-        elif self.is_independent:
-            bounds = [self._independent(plain, epsilon, remove) for remove in (True, False)]
-        elif self.pair is not None:
+        if most > _LEAST_DELTA and self.pair is not None:
             estimates = BallsInBinsEstimator(self.gram).deltas(noise_multiplier=self.sigma, epsilon=epsilon)
             failure = FAILURE / 2 * max(*estimates, _LEAST_DELTA)
             bounds = self._deltas(self.pair, plain, epsilon, estimates, failure)
@@ -339,16 +322,6 @@ class Problem:
 
     def _direction(self, pair: Pair, epsilon: float, remove: bool) -> "Remove | Add":
         return remove_direction(pair, epsilon, self.generator) if remove else add_direction(pair, epsilon)
-
-    def _independent(self, plain: DirectionBound, epsilon: float, remove: bool) -> DirectionBound:
-        """Returns the smaller of `plain` and of δ for independent terms."""
-        near = plain.value
-        for _ in range(2):
-            atoms = one_of_many(len(self.gram), self.mu, min(max(near, _LEAST_NEAR), 0.1))
-            if atoms is None:
-                return plain
-            near = min(near, atoms.delta(epsilon, remove=remove))
-        return plain.or_proved(near, "allocation")
 
 
 def _lower(bound: DirectionBound, value: float) -> DirectionBound:

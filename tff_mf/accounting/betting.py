@@ -36,8 +36,8 @@ class DirectionBound:
     Attributes:
         value: The certified ε, or δ.
         estimate: An estimate of it, without a certificate.
-        bound: The bound that was smallest: "unamplified", "no round", "allocation", "Poisson sampling", "moments" or
-            "moments of b-min-sep sampling" (deterministic), or "Monte Carlo".
+        bound: The bound that was smallest: "unamplified", "no round", "Poisson sampling", "moments" or "moments of
+            b-min-sep sampling" (deterministic), or "Monte Carlo".
         samples: Number of samples of the Monte Carlo bound, 0 if another one was close enough.
     """
 
