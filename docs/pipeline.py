@@ -106,6 +106,6 @@ with (
     report = guarded.end()
     asyncio.run(checkpoints.remove_all())
 
-print(reports.headline(report))
+print(report)
 for problem in reports.check(given.folder).problems:
     print(problem)

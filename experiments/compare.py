@@ -30,6 +30,7 @@ from tff_mf.base import checkpoint_files, validation
 from tff_mf.base.errors import InputValueError
 from tff_mf.numerics.digits import percent
 
+from . import reports
 from .output import files, progress, typed
 from .output.console import Block, Facts, Table, markdown
 from .output.typed import Number, Record
@@ -493,7 +494,6 @@ class Finished:
 def _finished(run: PlannedRun, artifact: pathlib.Path, out: pathlib.Path) -> Finished:
     folder = out / "runs" / run.name
     summary = typed.read(folder / SUMMARY, Summary, "summary")
-    report = json.loads((folder / REPORT).read_text(encoding="utf-8"))
     record = read_record(folder)
     return Finished(
         label=run.label,
@@ -506,7 +506,7 @@ def _finished(run: PlannedRun, artifact: pathlib.Path, out: pathlib.Path) -> Fin
         validation_accuracy=summary.validation_accuracy_smoothed,
         history=read_metrics(folder / METRICS).accuracies,
         test_sentences=summary.test_sentences,
-        claim=statements.of_facts(report["claim"]),
+        claim=reports.read(folder / REPORT).claim,
         published=run.published,
     )
 

@@ -24,6 +24,7 @@ import jinja2
 import markdown as python_markdown
 import msgspec
 import safetensors
+from msgspec import UNSET, UnsetType
 
 import tff_mf
 from tff_mf.accounting import Question, grid_charge
@@ -35,12 +36,14 @@ from tff_mf.numerics import digits
 from tff_mf.planning import deployed_population, run_guarantee
 from tff_mf.sensitivities.losses import round_errors
 
+from .output import typed
 from .output.files import FOLDER_LOCK, file_hash, write_atomically
 from .output.text import seen as visible
 from .output.text import up
+from .output.typed import Record
 from .runs import amplification, model_file, names, statements
-from .runs.folders import read_evaluated, readable_folder
-from .runs.ledger import LedgerRecord, cohort_digest, read_ledger
+from .runs.folders import read_evaluated
+from .runs.ledger import LedgerRecord, ReportCounts, cohort_digest, read_ledger
 from .runs.metrics import ALSO_TRAINING, HARMLESS, NOT_TRAINING, Metrics, read_metrics
 from .runs.rules import Schema
 
@@ -50,7 +53,7 @@ from .runs.run_record import check_fields as check_fields
 from .runs.run_record import read_record as read_record
 from .runs.run_record import write_record as write_record
 from .runs.settings import FILES
-from .runs.statements import REFUSED, Reason
+from .runs.statements import REFUSED, Claim, Reason
 from .sampling import ObservedParticipation
 
 VERSION = 4
@@ -81,6 +84,7 @@ _ACCOUNTANTS_APART = 1e-6
 _MOST_ROUNDS_BY_PATTERN = 4096
 # Part of a round's device reports above which bad ones are a warning.
 _MANY = 0.1
+_TEMPLATES = jinja2.FileSystemLoader(pathlib.Path(__file__).parent)
 _PLANNED_FILES = (names.RUN_JSON, names.MECHANISM)
 _FINAL_FILES = (
     *(*_PLANNED_FILES, names.LEDGER, names.METRICS, names.SUMMARY, names.MODEL),
@@ -93,8 +97,7 @@ _OF_A_RUN = (
 )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Check:
+class Check(Record, kw_only=True):
     """A rule that a guarantee rests on, and what the files say of it.
 
     Attributes:
@@ -108,36 +111,252 @@ class Check:
     text: str
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Evidence:
-    """The content of a run's folder, as far as it is intact; of its logs only for the final report (`realised`).
+class About(Record, kw_only=True):
+    """What is known of the data and the time of a run; nothing checks the facts of other pipelines.
 
     Attributes:
-        attempts: Clients of each attempt of each round, both counted from 1.
-        problems: What is wrong with the files, with the rule that it is about.
-        initial_model_sha256: Hash of the copy of the initial model; empty if there is none.
-        parameters: Number of values in the trained model.
-        evaluated: Clients that a private training was evaluated on.
+        clients: Clients that cohorts are drawn from.
+        examples: Their examples.
+        started: By the clock of the machine, as `ended`, which is not written of secret cohorts.
+        seconds: Between both; `None` if the clock was set back.
+    """
+
+    dataset: str | None
+    dataset_sha256: str | None
+    clients: int | None
+    examples: int | None
+    started: str | None
+    ended: str | None
+    seconds: int | None
+
+
+class Participation(Record, kw_only=True):
+    """The schema of the claim, and what the log shows of it; `None` before the run, and of secret cohorts."""
+
+    schema: str
+    rounds: int
+    min_sep: int
+    max_participations: int
+    observed_rounds: int | None
+    observed_min_sep: int | None
+    observed_max_participations: int | None
+    sampler: str
+
+
+class Rounds(Record, kw_only=True):
+    """What the ledger says of the rounds; `None` without one.
+
+    Attributes:
+        computed_again: Rounds with several attempts, at most one of which was released.
+        divisor: The constant by which sums are divided.
+    """
+
+    released: int | None
+    computed_again: int | None
+    smallest_cohort: int | None
+    largest_cohort: int | None
+    divisor: float | None
+    ended: bool | None
+
+
+class Artifact(Record, kw_only=True):
+    """The mechanism.
+
+    Attributes:
+        kind: Its kind; `None` if its file is damaged.
+        sha256: Hash of the file that `run.json` names.
+        rounds_at_most: Rounds that it is defined for.
+        made_for: Rounds and schema that it was optimized for.
+    """
+
+    kind: str | None
+    sha256: str
+    rounds_at_most: int | None
+    made_for: dict[str, Any] | None
+
+
+class Noise(Record, kw_only=True):
+    """The noise, and the sensitivity that it is measured by: the one of the stated figures."""
+
+    noise_multiplier: float
+    noise_multiplier_as_run: float
+    sensitivity: float | None
+    sensitivity_exact: bool | None
+    clip_norm: float
+    adaptive_count_stddev: float | None
+    restart_every: int | None
+    generator: str
+    insecure_seed: int | None
+
+
+class GridFacts(Record, kw_only=True):
+    """The grid of a run, and what its integers cost in the guarantee: see `GridCharge`."""
+
+    bits: int
+    max_clients: int
+    integers: str
+    dimension: int | None
+    mu: float | None
+    tail: float | None
+    error: float | None
+    log_ratio: float | None
+    added_sensitivity: float | None
+
+
+class Measures(Record, kw_only=True):
+    """A guarantee in each privacy measure; infinite values are `None`."""
+
+    delta: float
+    epsilon: float | None
+    epsilon_by_pld: float | None
+    zcdp_rho: float | None
+    mu: float | None
+
+
+class Accountant(Record, kw_only=True):
+    """Figures for every client that keeps to the schema (`planned`), and for those in the log (`realised`)."""
+
+    planned: Measures | None
+    realised: Measures | None
+
+
+class Quality(Record, kw_only=True):
+    """How good the final model is, by `summary.json`."""
+
+    accuracy: float | None = None
+    loss: float | None = None
+    test_sentences: int | None = None
+
+
+class DeviceReports(ReportCounts, kw_only=True):
+    """Exact counts of the devices' reports, and what to warn the operator of: they are not for publication."""
+
+    rounds: int
+    warnings: Sequence[str]
+
+
+class Report(Record, kw_only=True):
+    """The content of `report.json`, and before the run of `planned.json`; `docs/report.md` describes it.
+
+    As text it is the guarantee in one line, or how far a run is that has not ended.
+
+    Attributes:
+        report: Version of the format.
+        kind: "realised", from the log of the run, or "planned".
+        made_by: The release that wrote it.
+        claim: What is stated, or why nothing is.
+        about: Data and time.
+        checks: Every rule that the guarantee rests on.
+        warnings: What a reader needs to know, and what voids nothing.
+        released_without_noise: Each release without noise, with the clients on whose data it is computed.
+        accuracies: Round and validation accuracy of each evaluation.
+        settings: What was asked for, and the facts of other pipelines.
+        versions: Versions of the packages that the run depends on.
+        command: The command line.
+        files: SHA-256 of each file that the report follows from.
+        device_reports: Counts of the devices' reports, if they were counted.
+    """
+
+    report: int
+    kind: Literal["planned", "realised"]
+    made_by: str
+    claim: Claim
+    about: About
+    participation: Participation
+    rounds: Rounds
+    mechanism: Artifact
+    noise: Noise
+    grid: GridFacts | None
+    accountant: Accountant
+    checks: Sequence[Check]
+    warnings: Sequence[str]
+    released_without_noise: Sequence[dict[str, str]]
+    quality: Quality | None
+    accuracies: Sequence[tuple[int, float]]
+    settings: dict[str, Any]
+    versions: dict[str, str]
+    command: Sequence[str]
+    files: dict[str, str]
+    device_reports: DeviceReports | UnsetType = UNSET
+
+    def __str__(self) -> str:
+        if self.kind == "planned" or self.rounds.ended is not False:
+            return self.headline
+        return (
+            f"{self.rounds.released} of {self.participation.rounds} rounds are released, and the run has not ended: go "
+            "on with training.cohorts(clients), or end it here with training.report(end=True), which states the ε."
+        )
+
+    @property
+    def headline(self) -> str:
+        """The guarantee that is stated in one line, or why none is."""
+        planned = self.kind == "planned" and self.claim.state != REFUSED
+        return f"{'Planned: ' if planned else ''}{statements.line(self.claim)}"
+
+    def state_of(self, rule: str) -> State:
+        """Returns the state of a rule."""
+        return next(check.state for check in self.checks if check.name == rule)
+
+    def published(self) -> "Report":
+        """Returns the report for publication: without the exact counts of device reports."""
+        return msgspec.structs.replace(self, device_reports=UNSET)
+
+    def as_json(self) -> dict[str, Any]:
+        """Returns the content of `report.json`."""
+        return msgspec.json.decode(msgspec.json.encode(self))
+
+    def as_text(self) -> str:
+        """Returns the text of `report.json`."""
+        return json.dumps(self.as_json(), indent=1, ensure_ascii=False) + "\n"
+
+
+def read(path: pathlib.Path) -> Report:
+    """Returns the report in a file: `report.json`, or `planned.json`.
+
+    Raises:
+        InputValueError: If it is none; the message names the field.
+    """
+    return typed.read(path, Report, "report")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Figures:
+    """A guarantee that holds if every rule does, and the sensitivity that it follows from.
+
+    Attributes:
+        reached: A sensitivity that a client in the log attains; 0 if none is known.
+        charge: What the integers of a grid cost, which is part of the guarantee; `None` in floating point.
+    """
+
+    guarantee: tff_mf.Guarantee
+    sensitivity: tff_mf.SensitivityResult
+    reached: float = 0.0
+    charge: grid_charge.GridCharge | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Evidence:
+    """The content of a run's folder, as far as it is intact, and the figures that follow from it.
+
+    Attributes:
+        realised: Whether the logs count, for the final report; without them it is about the plan.
+        wrong_artifact: What is wrong with the mechanism's file; empty if it is the one of `run.json`.
+        wrong_log: What is wrong with the files of the log.
     """
 
     folder: pathlib.Path
     realised: bool
     record: RunRecord
     mechanism: tff_mf.Mechanism | None
-    mechanism_sha256: str
+    wrong_artifact: str
     ledger: LedgerRecord | None
-    attempts: Mapping[tuple[int, int], Sequence[str]]
     metrics: Metrics
-    problems: Sequence[Reason]
-    initial_model_sha256: str
-    parameters: int | None
-    evaluated: frozenset[str]
+    wrong_log: Sequence[str]
 
     @property
     def rounds(self) -> int:
-        """The last round that began according to any file."""
-        begun = self.ledger.attempts if self.ledger else {}
-        return max([0, *(number for number, _ in self.attempts), *begun])
+        """The last round that began."""
+        return max(self.ledger.attempts, default=0) if self.ledger else 0
 
     @property
     def sizes(self) -> Mapping[int, int]:
@@ -147,10 +366,15 @@ class Evidence:
     @property
     def last_round(self) -> int:
         """The last released round that has clients, or, of secret cohorts, may have."""
-        released = self.ledger.last_released if self.ledger else self.rounds
-        if self.ledger is None or self.record.is_secret:
+        released = self.ledger.last_released if self.ledger else 0
+        if self.record.is_secret:
             return released
         return max((number for number, size in self.sizes.items() if size and number <= released), default=0)
+
+    @functools.cached_property
+    def attempts(self) -> Mapping[tuple[int, int], Sequence[str]]:
+        """Clients of each attempt of each round, both counted from 1."""
+        return {(line.round, line.attempt): line.clients for line in self.ledger.begun} if self.ledger else {}
 
     @functools.cached_property
     def repeated(self) -> list[int]:
@@ -163,14 +387,70 @@ class Evidence:
         return rounds_by_client(self.attempts)
 
     @functools.cached_property
-    def patterns(self) -> list[tuple[int, ...]]:
-        """The rounds of each client, counted from 0."""
-        return [tuple(number - 1 for number in rounds) for rounds in self.rounds_by_client.values()]
-
-    @functools.cached_property
     def observed(self) -> ObservedParticipation:
         """How often, and how far apart, clients took part: 0 apart if one is listed twice in a round."""
         return observed(self.rounds_by_client.values())
+
+    @property
+    def population(self) -> int | None:
+        """The number of clients: as in `run.json` or as observed in the log, whichever is larger.
+
+        δ is compared with 1 / population, so a smaller number than the log shows would let a δ pass that is too large.
+        If clients stand for a larger cohort, the number comes from `deployed_population`.
+        """
+        record = self.record
+        deployed = deployed_population(
+            len(self.rounds_by_client),
+            cohort=record.cohort,
+            clients_per_round=record.clients_per_round,
+            rounds=record.rounds,
+            participation=record.schema,
+        )
+        return max(deployed, record.population or 0) or None
+
+    @functools.cached_property
+    def planned(self) -> Figures | None:
+        """The figures for the schema of the claim."""
+        return None if self.mechanism is None else planned_figures(self.record, self.mechanism)
+
+    @functools.cached_property
+    def seen(self) -> Figures | None:
+        """The figures for the observed rounds of the clients; `None` if they cannot be computed.
+
+        Formal guarantee: the sensitivity is the largest over the clients in the log, or an upper bound: the smaller one
+        of the sensitivities of the observed patterns and of a schema that has all of them: the `MinSep` of the observed
+        b and k, or, of a run in fixed epochs, the `FixedEpoch` of the observed steps. If a client is listed twice in a
+        round, there are no figures, nor of a ledger that no run can have written.
+        """
+        record, mechanism = self.record, self.mechanism
+        if not self.rounds or mechanism is None or self.repeated or (self.ledger and self.ledger.impossible):
+            return None
+        if record.is_secret:
+            # No log has them: all that is known is what the sampling keeps.
+            return self.planned
+        try:
+            return _seen(self, mechanism)
+        except InputError:
+            return None
+
+    @functools.cached_property
+    def stated(self) -> Figures | None:
+        """The figures that a report states: the observed ones, or the planned ones before the run.
+
+        Formal guarantee: at least the figures of the observed participation. If the run was stopped early, at least the
+        planned figures too: the decision to stop may depend on released results, and then the guarantee follows from
+        the run that could have continued.
+        """
+        planned, seen = self.planned, self.seen
+        if not self.realised:
+            return planned
+        if seen is None or planned is None or self.last_round >= self.record.rounds:
+            return seen
+        if planned.guarantee.mu < seen.guarantee.mu * (1 - _ROUNDING):
+            return seen
+        # Where both are equal but for rounding, every machine names the same sensitivity.
+        larger = max(planned.guarantee, seen.guarantee, key=lambda guarantee: guarantee.mu)
+        return dataclasses.replace(planned, guarantee=larger)
 
 
 def rounds_by_client(attempts: Mapping[tuple[int, Any], Iterable[str]]) -> dict[str, list[int]]:
@@ -215,23 +495,26 @@ def observed(patterns: Iterable[Sequence[int]]) -> ObservedParticipation:
 
 
 def gather(folder: pathlib.Path, *, realised: bool) -> Evidence:
-    """Returns what a run's folder contains; problems of files other than `run.json` are collected, not raised."""
+    """Returns what a run's folder contains; what is wrong with files other than `run.json` is collected, not raised."""
     record = read_record(folder)
-    problems: list[Reason] = []
-
-    def damaged(field: str, file: str, why: object) -> None:
-        problems.append(Reason(field=field, text=f"{file} is missing or damaged: {why}"))
-
-    mechanism, digest = None, ""
+    mechanism, wrong_artifact = None, ""
     try:
-        digest = file_hash(folder / names.MECHANISM)
+        if file_hash(folder / names.MECHANISM) != record.mechanism_sha256:
+            wrong_artifact = f"the artifact is not the one of {names.RUN_JSON}: its hash differs"
         mechanism = tff_mf.load(folder / names.MECHANISM)
     except (OSError, InputError) as error:
-        damaged("mechanism", names.MECHANISM, error)
-    ledger, attempts, metrics, evaluated = None, {}, Metrics(), frozenset()
+        wrong_artifact = f"{names.MECHANISM} is missing or damaged: {error}"
+    ledger, metrics, wrong_log = None, Metrics(), []
     if realised:
-        ledger = _ledger(folder, problems)
-        attempts = {(line.round, line.attempt): line.clients for line in ledger.begun} if ledger else {}
+        try:
+            ledger = read_ledger(folder / names.LEDGER)
+            wrong_log += [f"{names.LEDGER}: {problem}" for problem in ledger.problems]
+            if ledger.bound_to is None:
+                wrong_log.append(f"{names.LEDGER} does not contain the hash of {names.RUN_JSON}")
+            elif ledger.bound_to != file_hash(folder / names.RUN_JSON):
+                wrong_log.append(f"{names.RUN_JSON} was edited after the run began")
+        except InputError as error:
+            wrong_log.append(str(error))
         try:
             metrics = read_metrics(folder / names.METRICS)
             damage = "".join(metrics.problems[:1])
@@ -239,56 +522,17 @@ def gather(folder: pathlib.Path, *, realised: bool) -> Evidence:
             damage = str(error)
         if damage:
             metrics = Metrics()
-            damaged("log", names.METRICS, damage)
-        try:
-            evaluated = read_evaluated(folder)
-        except InputError as error:
-            damaged("released without noise", names.EVALUATED, error)
-        # Nothing says on whose data the columns of other tables were computed.
-        tables = {path.name for path in folder.iterdir() if path.suffix.lower() == ".csv"}
-        for name in sorted(tables - {names.METRICS}):
-            text = f"{name!a} is not a file of a run, and nothing says on whose data it was computed"
-            problems.append(Reason(field="released without noise", text=text))
-    given = folder / names.INITIAL_MODEL
+            wrong_log.append(f"{names.METRICS} is missing or damaged: {damage}")
     return Evidence(
         folder=folder,
         realised=realised,
         record=record,
         mechanism=mechanism,
-        mechanism_sha256=digest,
+        wrong_artifact=wrong_artifact,
         ledger=ledger,
-        attempts=attempts,
         metrics=metrics,
-        problems=problems,
-        initial_model_sha256=file_hash(given) if given.is_file() else "",
-        parameters=_parameters(folder / names.MODEL) if realised else None,
-        evaluated=evaluated,
+        wrong_log=wrong_log,
     )
-
-
-def _parameters(path: pathlib.Path) -> int | None:
-    """Returns the number of the model's parameters that train, which alone are noised; `None` without a model."""
-    try:
-        with safetensors.safe_open(path, "np") as model:
-            trainable, _ = model_file.names(model.metadata(), model.keys())
-            return sum(math.prod(model.get_slice(name).get_shape()) for name in trainable)
-    except (OSError, safetensors.SafetensorError, ValueError, TypeError):
-        return None
-
-
-def _ledger(folder: pathlib.Path, problems: list[Reason]) -> LedgerRecord | None:
-    try:
-        ledger = read_ledger(folder / names.LEDGER)
-    except InputError as error:
-        problems.append(Reason(field="log", text=str(error)))
-        return None
-    against = [f"{names.LEDGER}: {problem}" for problem in ledger.problems]
-    if ledger.bound_to is None:
-        against.append(f"{names.LEDGER} does not contain the hash of {names.RUN_JSON}")
-    elif ledger.bound_to != file_hash(folder / names.RUN_JSON):
-        against.append(f"{names.RUN_JSON} was edited after the run began")
-    problems += [Reason(field="log", text=text) for text in against]
-    return ledger
 
 
 def _participation(evidence: Evidence) -> tuple[State, str]:
@@ -316,8 +560,7 @@ def _participation(evidence: Evidence) -> tuple[State, str]:
     if came.max_participations > k:
         return check(VIOLATED, f"{logged}: a client came too often")
     # Some schemas restrict more than the number and distance of rounds. Rounds are counted from 1, as in the log.
-    for pattern in evidence.patterns:
-        rounds = [number + 1 for number in pattern]
+    for rounds in evidence.rounds_by_client.values():
         if not record.schema.allows(rounds):
             listed = ", ".join(map(str, rounds))
             return check(VIOLATED, f"a client took part in rounds {listed}, which the schema does not allow")
@@ -373,7 +616,7 @@ def _log(evidence: Evidence) -> tuple[State, str]:
     if not evidence.realised:
         return ASSUMED, "every round will be in the log before it runs"
     record, ledger, rounds, metrics = evidence.record, evidence.ledger, evidence.rounds, evidence.metrics
-    against = [problem.text for problem in evidence.problems if problem.field == "log"]
+    against = [*evidence.wrong_log]
     if ledger is not None and not against:
         released = ledger.last_released
         if sorted(ledger.attempts) != list(range(1, len(ledger.attempts) + 1)):
@@ -412,35 +655,34 @@ def _releases(evidence: Evidence) -> tuple[State, str]:
 
 def _artifact(evidence: Evidence) -> tuple[State, str]:
     """The artifact is the one in `run.json`."""
-    problem = next((problem for problem in evidence.problems if problem.field == "mechanism"), None)
-    if problem is not None:
-        return VIOLATED, problem.text
-    if evidence.mechanism_sha256 != evidence.record.mechanism_sha256:
-        text = f"the artifact is not the one of {names.RUN_JSON}: its hash differs"
-        return VIOLATED, text
+    if evidence.wrong_artifact:
+        return VIOLATED, evidence.wrong_artifact
     return HOLDS, "its hash is right, and its sensitivity was computed again"
 
 
 def _without_noise(evidence: Evidence) -> tuple[State, str]:
     """Nothing of the training clients is released without noise, as far as files show it."""
-    record = evidence.record
-
+    record, on = evidence.record, NOT_TRAINING
     for release in record.released_without_noise:
         if release.get("of") not in (NOT_TRAINING, ALSO_TRAINING):
             return VIOLATED, f"{release.get('name')}, of {release.get('of')}"
+        on = ALSO_TRAINING if release["of"] == ALSO_TRAINING else on
+    if not evidence.realised:
+        return ASSUMED, f"the evaluation, on {on}"
     unknown = sorted(set(evidence.metrics.columns) - HARMLESS - set(record.evaluation_columns))
     if unknown:
         return VIOLATED, f"{names.METRICS} has {unknown[0]}, which {names.RUN_JSON} does not name"
-    problem = next((problem for problem in evidence.problems if problem.field == "released without noise"), None)
-    if problem is not None:
-        return VIOLATED, problem.text
-    if both := len(evidence.evaluated & evidence.rounds_by_client.keys()):
+    # Nothing says on whose data the columns of other tables were computed.
+    tables = sorted(path.name for path in evidence.folder.iterdir() if path.suffix.lower() == ".csv")
+    if others := [name for name in tables if name != names.METRICS]:
+        return VIOLATED, f"{others[0]!a} is not a file of a run, and nothing says on whose data it was computed"
+    try:
+        both = len(read_evaluated(evidence.folder) & evidence.rounds_by_client.keys())
+    except InputError as error:
+        return VIOLATED, f"{names.EVALUATED} is missing or damaged: {error}"
+    if both:
         return VIOLATED, f"{names.EVALUATED} has {both} of the clients in the log: metrics on clients that train"
-    return ASSUMED, f"the evaluation, on {ALSO_TRAINING if _evaluated_on_training(record) else NOT_TRAINING}"
-
-
-def _evaluated_on_training(record: RunRecord) -> bool:
-    return any(release.get("of") == ALSO_TRAINING for release in record.released_without_noise)
+    return ASSUMED, f"the evaluation, on {on}"
 
 
 def _divisor(evidence: Evidence) -> tuple[State, str]:
@@ -508,13 +750,13 @@ def _initial_model(evidence: Evidence) -> tuple[State, str]:
     Formal guarantee: the guarantee of a run is for an initial model that does not depend on its clients. For one that
     was trained on them, the μ of both runs compose to √(μ₁² + μ₂²), and no ε of one run alone is stated.
     """
-    given = evidence.record.initial_model
+    given, copy = evidence.record.initial_model, evidence.folder / names.INITIAL_MODEL
     if given is None:
-        if not evidence.initial_model_sha256:
+        if not copy.is_file():
             return HOLDS, "none was given"
         return VIOLATED, f"the run has {names.INITIAL_MODEL}, and {names.RUN_JSON} names none"
     named = f"the one with SHA-256 {given.sha256:.16}…"
-    if evidence.realised and evidence.initial_model_sha256 != given.sha256:
+    if evidence.realised and not (copy.is_file() and file_hash(copy) == given.sha256):
         return VIOLATED, f"{names.INITIAL_MODEL} is missing, or is not {named}"
     if given.same_data:
         return VIOLATED, f"{named} is of a run on the same data set: their guarantees compose to a larger ε"
@@ -523,15 +765,22 @@ def _initial_model(evidence: Evidence) -> tuple[State, str]:
 
 def _arithmetic(evidence: Evidence) -> tuple[State, str]:
     """The guarantee is about the numbers that are released, or about the real numbers behind floats."""
-    grid, dimension, parameters = evidence.record.grid, evidence.record.dimension, evidence.parameters
-    if grid is None or dimension is None:
+    dimension = evidence.record.dimension
+    if evidence.record.grid is None or dimension is None:
         return ASSUMED, "not covered: sums and noise are floats"
-    if parameters is not None and parameters > dimension:
-        text = f"the model has {parameters} parameters, and what the grid costs was accounted for {dimension}"
-        return VIOLATED, text
-    if evidence.realised and parameters is None:
+    if not evidence.realised:
+        return HOLDS, "covered, cost included"
+    try:
+        # Those that train, which alone are noised.
+        with safetensors.safe_open(evidence.folder / names.MODEL, "np") as model:
+            trainable, _ = model_file.names(model.metadata(), model.keys())
+            parameters = sum(math.prod(model.get_slice(name).get_shape()) for name in trainable)
+    except (OSError, safetensors.SafetensorError, ValueError, TypeError):
         text = f"covered, cost included, for at most {dimension} parameters; no model is here to count them"
         return ASSUMED, text
+    if parameters > dimension:
+        text = f"the model has {parameters} parameters, and what the grid costs was accounted for {dimension}"
+        return VIOLATED, text
     return HOLDS, "covered, cost included"
 
 
@@ -558,40 +807,57 @@ def _randomness(evidence: Evidence) -> tuple[State, str]:
     return HOLDS, "a fresh key of 128 bits from the system for every round"
 
 
+def _accountant(evidence: Evidence) -> tuple[State, str]:
+    """There are figures, the log refutes none, and two accountants agree on them."""
+    record, stated, planned, seen = evidence.record, evidence.stated, evidence.planned, evidence.seen
+    if stated is None:
+        return VIOLATED, "no sensitivity can be computed from the files"
+    if planned is not None and seen is not None:
+        within = evidence.rounds <= record.rounds and all(map(record.schema.allows, _patterns(evidence)))
+        if within and seen.reached > planned.sensitivity.value * (1 + _ROUNDING):
+            return VIOLATED, "clients that follow the schema attain a larger sensitivity than the planned one"
+    epsilon, by_pld = stated.guarantee.epsilon(record.delta), stated.guarantee.epsilon_by_pld(record.delta)
+    if math.isfinite(epsilon) and abs(epsilon - by_pld) > _ACCOUNTANTS_APART * max(1.0, epsilon):
+        return VIOLATED, "the closed form of ε and privacy loss distributions disagree"
+    return HOLDS, "two accountants agree on the figures"
+
+
+def _model(evidence: Evidence) -> tuple[State, str] | None:
+    """The model is the one of the run's summary, and the folder was not mixed from two runs."""
+    stated = _summary(evidence.folder).get("model_sha256") if evidence.realised else None
+    if stated is None:
+        return None
+    model = evidence.folder / names.MODEL
+    if model.is_file() and file_hash(model) == stated:
+        return HOLDS, f"its hash is the one in {names.SUMMARY}"
+    return VIOLATED, f"{names.MODEL} is missing, or its hash is not the one in {names.SUMMARY}"
+
+
+# Every rule that a guarantee rests on; one that returns `None` is of other runs.
+_RULES = {
+    "participation": _participation,
+    "sampler": _sampler,
+    "log": _log,
+    "one release a round": _releases,
+    "mechanism": _artifact,
+    "randomness": _randomness,
+    "released without noise": _without_noise,
+    "divisor": _divisor,
+    "cohort": _cohort,
+    "clipping": _clipping,
+    "restarts": _restarts,
+    "initial model": _initial_model,
+    "finite precision": _arithmetic,
+    "secrecy": _secrecy,
+    "accountant": _accountant,
+    "model": _model,
+}
+
+
 def checks(evidence: Evidence) -> list[Check]:
     """Returns every rule that a guarantee rests on, and whether the files keep it."""
-    judged = {
-        "participation": _participation(evidence),
-        "sampler": _sampler(evidence),
-        "log": _log(evidence),
-        "one release a round": _releases(evidence),
-        "mechanism": _artifact(evidence),
-        "randomness": _randomness(evidence),
-        "released without noise": _without_noise(evidence),
-        "divisor": _divisor(evidence),
-        "cohort": _cohort(evidence),
-        "clipping": _clipping(evidence),
-        "restarts": _restarts(evidence),
-        "initial model": _initial_model(evidence),
-        "finite precision": _arithmetic(evidence),
-        "secrecy": _secrecy(evidence),
-    }
-    return [Check(name=name, state=rule[0], text=rule[1]) for name, rule in judged.items() if rule is not None]
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Figures:
-    """A guarantee that holds if every rule does, and the sensitivity that it follows from.
-
-    Attributes:
-        reached: A sensitivity that a client in the log attains; 0 if none is known.
-        charge: What the integers of a grid cost, which is part of the guarantee; `None` in floating point.
-    """
-
-    guarantee: tff_mf.Guarantee
-    sensitivity: tff_mf.SensitivityResult
-    reached: float = 0.0
-    charge: grid_charge.GridCharge | None = None
+    judged = [(name, rule(evidence)) for name, rule in _RULES.items()]
+    return [Check(name=name, state=seen[0], text=seen[1]) for name, seen in judged if seen is not None]
 
 
 def planned_figures(record: RunRecord, mechanism: tff_mf.Mechanism) -> Figures:
@@ -608,59 +874,33 @@ def planned_epsilon(record: RunRecord, mechanism: tff_mf.Mechanism) -> float | N
     return None if statements.violations(epsilon, record.delta, record.population) else epsilon
 
 
-def _realised_figures(evidence: Evidence) -> Figures | None:
-    """Returns the figures for the observed rounds of the clients; `None` if they cannot be computed.
-
-    Formal guarantee: the sensitivity is the largest over the clients in the log, or an upper bound: the smaller one of
-    the sensitivities of the observed patterns and of a schema that has all of them: the `MinSep` of the observed b
-    and k, or, of a run in fixed epochs, the `FixedEpoch` of the observed steps. If a client is listed twice in a round,
-    there are no figures, nor of a ledger that no run can have written.
-    """
-    record, mechanism, rounds = evidence.record, evidence.mechanism, evidence.rounds
-    if mechanism is None or not rounds or evidence.repeated or (evidence.ledger and evidence.ledger.impossible):
-        return None
-    if record.is_secret:
-        # No log has them: all that is known is what the sampling keeps.
-        return planned_figures(record, mechanism)
-    try:
-        sensitivity, reached = observed_sensitivity(evidence, mechanism)
-        # A log of more rounds than were planned, which voids the claim, has their cost too.
-        return _figures(
-            record,
-            mechanism,
-            sensitivity,
-            _observed_schema(evidence),
-            rounds=max(record.rounds, rounds),
-            reached=reached,
-        )
-    except InputError:
-        return None
-
-
-def _observed_schema(evidence: Evidence) -> tff_mf.MinSep:
-    """Returns the narrowest `MinSep` that has all observed patterns."""
-    most = max(1, evidence.observed.max_participations)
-    return tff_mf.MinSep(min_sep=evidence.observed.min_sep or evidence.rounds, max_participations=most)
-
-
-def observed_sensitivity(evidence: Evidence, mechanism: tff_mf.Mechanism) -> tuple[tff_mf.SensitivityResult, float]:
-    """Returns the sensitivity of the observed participation, and one that a client in the log attains, 0 if unknown."""
-    record, rounds = evidence.record, evidence.rounds
+def _seen(evidence: Evidence, mechanism: tff_mf.Mechanism) -> Figures:
+    """Returns the figures of the observed participation: see `Evidence.seen`."""
+    record, rounds, came = evidence.record, evidence.rounds, evidence.observed
     every = min(record.restart_every or rounds, rounds)
     run, reached = mechanism.cast_to_float32(), 0.0
-    schemas: list[tff_mf.Participation] = [_observed_schema(evidence)]
-    step, span = evidence.observed.common_step, evidence.observed.span
-    if isinstance(record.schema, tff_mf.FixedEpoch) and step and span is not None:
-        # The narrowest that has all observed patterns, if the run claims one.
-        schemas.append(tff_mf.FixedEpoch(min_sep=step, max_participations=span // step + 1))
-    bounds = [tff_mf.restart_sensitivity(run, rounds, schema, restart_every=every) for schema in schemas]
+    # The narrowest that has all observed patterns.
+    schema = tff_mf.MinSep(min_sep=came.min_sep or rounds, max_participations=max(1, came.max_participations))
+    schemas: list[tff_mf.Participation] = [schema]
+    if isinstance(record.schema, tff_mf.FixedEpoch) and came.common_step and came.span is not None:
+        # The same of those that the run claims.
+        most = came.span // came.common_step + 1
+        schemas.append(tff_mf.FixedEpoch(min_sep=came.common_step, max_participations=most))
+    bounds = [tff_mf.restart_sensitivity(run, rounds, each, restart_every=every) for each in schemas]
     if rounds <= _MOST_ROUNDS_BY_PATTERN:
-        exact = tff_mf.pattern_sensitivity(run, rounds, evidence.patterns, restart_every=every)
+        exact = tff_mf.pattern_sensitivity(run, rounds, _patterns(evidence), restart_every=every)
         reached = exact.value if exact.exact else 0.0
         bounds.insert(0, exact)
     # The first of those that are equal but for rounding, so that every machine takes the same.
     smallest = min(bound.value for bound in bounds)
-    return next(bound for bound in bounds if bound.value <= smallest * (1 + _ROUNDING)), reached
+    sensitivity = next(bound for bound in bounds if bound.value <= smallest * (1 + _ROUNDING))
+    # A log of more rounds than were planned, which voids the claim, has their cost too.
+    return _figures(record, mechanism, sensitivity, schema, rounds=max(record.rounds, rounds), reached=reached)
+
+
+def _patterns(evidence: Evidence) -> list[tuple[int, ...]]:
+    """Returns the rounds of each client, counted from 0."""
+    return [tuple(number - 1 for number in rounds) for rounds in evidence.rounds_by_client.values()]
 
 
 def _figures(
@@ -689,84 +929,9 @@ def _figures(
     return Figures(guarantee=guarantee, sensitivity=sensitivity, reached=reached, charge=question.charge(sigma))
 
 
-def _stated_figures(evidence: Evidence, planned: Figures | None, seen: Figures | None) -> Figures | None:
-    """Returns the figures that a report states: the observed ones, or the planned ones before the run.
-
-    Formal guarantee: at least the figures of the observed participation. If the run was stopped early, at least the
-    planned figures too: the decision to stop may depend on released results, and then the guarantee follows from the
-    run that could have continued.
-    """
-    if not evidence.realised:
-        return planned
-    if seen is None or planned is None or evidence.last_round >= evidence.record.rounds:
-        return seen
-    if planned.guarantee.mu < seen.guarantee.mu * (1 - _ROUNDING):
-        return seen
-    # Where both are equal but for rounding, every machine names the same sensitivity.
-    larger = max(planned.guarantee, seen.guarantee, key=lambda guarantee: guarantee.mu)
-    return dataclasses.replace(planned, guarantee=larger)
-
-
-def against_figures(
-    evidence: Evidence, stated: Figures | None, planned: Figures | None, seen: Figures | None
-) -> list[Reason]:
-    """Returns what is wrong with the figures: there are none, the log refutes them, or two accountants differ."""
-    record = evidence.record
-    if stated is None:
-        return [Reason(field="accountant", text="no sensitivity can be computed from the files")]
-    if planned is not None and seen is not None:
-        within = evidence.rounds <= record.rounds and all(map(record.schema.allows, evidence.patterns))
-        if within and seen.reached > planned.sensitivity.value * (1 + _ROUNDING):
-            text = "clients that follow the schema attain a larger sensitivity than the planned one"
-            return [Reason(field="accountant", text=text)]
-    epsilon, by_pld = stated.guarantee.epsilon(record.delta), stated.guarantee.epsilon_by_pld(record.delta)
-    if math.isfinite(epsilon) and abs(epsilon - by_pld) > _ACCOUNTANTS_APART * max(1.0, epsilon):
-        text = "the closed form of ε and privacy loss distributions disagree"
-        return [Reason(field="accountant", text=text)]
-    return []
-
-
-def population(evidence: Evidence) -> int | None:
-    """Returns the number of clients: as in `run.json` or as observed in the log, whichever is larger.
-
-    δ is compared with 1 / population, so a smaller number than the log shows would let a δ pass that is too large. If
-    clients stand for a larger cohort, the number comes from `deployed_population`.
-    """
-    record = evidence.record
-    deployed = deployed_population(
-        len(evidence.rounds_by_client),
-        cohort=record.cohort,
-        clients_per_round=record.clients_per_round,
-        rounds=record.rounds,
-        participation=record.schema,
-    )
-    return max(deployed, record.population or 0) or None
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Judgement:
-    """The files of a run, and what follows from them.
-
-    Figures are for the schema of the claim (`planned`), for the observed rounds (`seen`), and as the report states
-    them; each is `None` if there are none.
-    """
-
-    evidence: Evidence
-    checks: Sequence[Check]
-    planned: Figures | None
-    seen: Figures | None
-    figures: Figures | None
-    claim: statements.Claim
-
-
-def judge(evidence: Evidence) -> Judgement:
-    """Returns what the files of a run support."""
-    record = evidence.record
-    rules = checks(evidence)
-    planned = None if evidence.mechanism is None else planned_figures(record, evidence.mechanism)
-    seen = _realised_figures(evidence) if evidence.realised else None
-    stated = _stated_figures(evidence, planned, seen)
-    came = evidence.observed
+def claim_of(evidence: Evidence, rules: Sequence[Check]) -> Claim:
+    """Returns what the files of a run support, by what its rules found."""
+    record, stated, came = evidence.record, evidence.stated, evidence.observed
     given: dict[str, Any] = {
         "guarantee": None if stated is None else stated.guarantee,
         "rounds": evidence.rounds if evidence.realised else record.rounds,
@@ -781,34 +946,18 @@ def judge(evidence: Evidence) -> Judgement:
             rounds=given["rounds"],
             clients_per_person=record.clients_per_person,
         )
-    claim = statements.claim(
+    return statements.claim(
         **given,
         delta=record.delta,
-        population=population(evidence),
+        population=evidence.population,
         cohort=record.cohort,
         clients_per_round=record.clients_per_round,
         clients_per_person=record.clients_per_person,
         simulation=record.simulation,
         test_only=record.insecure_seed is not None,
-        reasons=[
-            *(Reason(field=rule.name, text=rule.text) for rule in rules if rule.state == VIOLATED),
-            *against_figures(evidence, stated, planned, seen),
-            *_other_model(evidence),
-        ],
+        reasons=[Reason(field=rule.name, text=rule.text) for rule in rules if rule.state == VIOLATED],
         grid=record.grid is not None,
     )
-    return Judgement(evidence=evidence, checks=rules, planned=planned, seen=seen, figures=stated, claim=claim)
-
-
-def _other_model(evidence: Evidence) -> list[Reason]:
-    """Returns that the model is not the one of the run's summary, as in a folder that was mixed from two runs."""
-    summary = _summary(evidence.folder) if evidence.realised else {}
-    if "model_sha256" not in summary:
-        return []
-    model = evidence.folder / names.MODEL
-    if model.is_file() and file_hash(model) == summary["model_sha256"]:
-        return []
-    return [Reason(field="model", text=f"{names.MODEL} is missing, or its hash is not the one in {names.SUMMARY}")]
 
 
 def _summary(folder: pathlib.Path) -> dict[str, Any]:
@@ -819,11 +968,11 @@ def _summary(folder: pathlib.Path) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def claim_so_far(folder: pathlib.Path) -> statements.Claim | None:
+def claim_so_far(folder: pathlib.Path) -> Claim | None:
     """Returns what the headline of the final report would state if no further round followed; `None` if no ε could be.
 
     Formal guarantee: the guarantee is the headline's, for the observed rounds of each client, and at least the
-    plan's, since the run would stop early: see `_stated_figures`.
+    plan's, since the run would stop early: see `Evidence.stated`.
 
     Args:
         folder: The run's folder, whose ledger has the last round as released.
@@ -832,18 +981,18 @@ def claim_so_far(folder: pathlib.Path) -> statements.Claim | None:
     if evidence.ledger is not None:
         # As if the run ended here: only then can a report know that no round is missing.
         evidence = dataclasses.replace(evidence, ledger=dataclasses.replace(evidence.ledger, ended=True))
-    claim = judge(evidence).claim
+    claim = claim_of(evidence, checks(evidence))
     return None if claim.state == REFUSED else claim
 
 
-def _warnings(found: Judgement) -> list[str]:
+def _warnings(evidence: Evidence, claim: Claim) -> list[str]:
     """Returns what a reader needs to know, and what voids nothing."""
-    evidence, record, ledger = found.evidence, found.evidence.record, found.evidence.ledger
+    record, ledger = evidence.record, evidence.ledger
     warnings = []
     if not evidence.realised:
         warnings.append("this is a plan: it is about the settings of the run, not about what it did")
-    if all(reason.field != "delta" for reason in found.claim.reasons):
-        warnings.append(statements.uncustomary_delta(record.delta, found.claim.population))
+    if all(reason.field != "delta" for reason in claim.reasons):
+        warnings.append(statements.uncustomary_delta(record.delta, claim.population))
     if ledger is not None and evidence.last_round < record.rounds:
         warnings.append(
             f"stopped after {evidence.last_round} of {record.rounds} rounds, the last released round with clients: the "
@@ -862,7 +1011,7 @@ def _warnings(found: Judgement) -> list[str]:
     return [warning for warning in warnings if warning]
 
 
-def build(folder: pathlib.Path, *, realised: bool) -> dict[str, Any]:
+def build(folder: pathlib.Path, *, realised: bool) -> Report:
     """Returns the report of a run, computed from the files in its folder alone.
 
     Formal guarantee: the report contains a finite ε only if no rule is violated and nothing forbids its claim; the ε is
@@ -872,99 +1021,91 @@ def build(folder: pathlib.Path, *, realised: bool) -> dict[str, Any]:
         folder: The run's folder.
         realised: Whether to build the final report, from the logs of the run; else the planned report.
     """
-    readable_folder(folder)
-    found = judge(gather(folder, realised=realised))
-    evidence, record, ledger = found.evidence, found.evidence.record, found.evidence.ledger
-    logged = evidence.realised and not record.is_secret
-    refused = found.claim.state == REFUSED
-    mechanism = evidence.mechanism
-    report = {
-        "report": VERSION,
-        "kind": "realised" if realised else "planned",
-        "made_by": f"tff-mf {tff_mf.__version__}",
-        "claim": statements.facts(found.claim),
-        "about": _about(evidence),
-        "participation": {
-            "schema": record.participation,
-            "rounds": record.rounds,
-            "min_sep": record.min_sep,
-            "max_participations": record.max_participations,
-            "observed_rounds": evidence.rounds if logged else None,
-            "observed_min_sep": evidence.observed.min_sep if logged else None,
-            "observed_max_participations": evidence.observed.max_participations if logged else None,
-            "sampler": record.sampler,
-        },
-        "rounds": {
-            "released": len(ledger.released) if ledger else None,
-            "computed_again": sum(times > 1 for times in ledger.attempts.values()) if ledger else None,
-            "smallest_cohort": min(evidence.sizes.values(), default=None),
-            "largest_cohort": max(evidence.sizes.values(), default=None),
-            "divisor": record.divisor,
-            "ended": ledger.ended if ledger else None,
-        },
-        "mechanism": {
-            "kind": mechanism.kind if mechanism else None,
-            "sha256": record.mechanism_sha256,
-            "rounds_at_most": mechanism.max_rounds if mechanism else None,
-            "made_for": _made_for(mechanism),
-        },
-        "noise": {
-            "noise_multiplier": record.noise_multiplier,
-            "noise_multiplier_as_run": record.noise_multiplier_as_run,
-            "sensitivity": found.figures.sensitivity.value if found.figures else None,
-            "sensitivity_exact": found.figures.sensitivity.exact if found.figures else None,
-            "clip_norm": record.clip_norm,
-            "adaptive_count_stddev": record.adaptive_count_stddev,
-            "restart_every": record.restart_every,
-            "generator": _generator(record),
-            "insecure_seed": record.insecure_seed,
-        },
-        "grid": _grid(record, found.figures),
-        "accountant": {
-            "planned": None if refused else _measures(found.planned, record.delta),
-            "realised": None if refused else _measures(found.seen, record.delta),
-        },
-        "checks": [dataclasses.asdict(check) for check in found.checks],
-        "warnings": _warnings(found),
-        "released_without_noise": list(record.released_without_noise),
-        "quality": {name: _summary(folder).get(name) for name in ("accuracy", "loss", "test_sentences")}
-        if realised
-        else None,
-        "accuracies": evidence.metrics.accuracies,
-        "settings": _settings(record),
-        "versions": dict(record.versions),
-        "command": list(record.command),
-        "files": {
+    evidence = gather(folder, realised=realised)
+    rules = checks(evidence)
+    record, ledger, claim, stated = evidence.record, evidence.ledger, claim_of(evidence, rules), evidence.stated
+    mechanism, came = evidence.mechanism, None if record.is_secret or not realised else evidence.observed
+    summary = _summary(folder)
+    report = Report(
+        report=VERSION,
+        kind="realised" if realised else "planned",
+        made_by=f"tff-mf {tff_mf.__version__}",
+        claim=claim,
+        about=_about(evidence),
+        participation=Participation(
+            schema=record.participation,
+            rounds=record.rounds,
+            min_sep=record.min_sep,
+            max_participations=record.max_participations,
+            observed_rounds=evidence.rounds if came else None,
+            observed_min_sep=came.min_sep if came else None,
+            observed_max_participations=came.max_participations if came else None,
+            sampler=record.sampler,
+        ),
+        rounds=Rounds(
+            released=len(ledger.released) if ledger else None,
+            computed_again=sum(times > 1 for times in ledger.attempts.values()) if ledger else None,
+            smallest_cohort=min(evidence.sizes.values(), default=None),
+            largest_cohort=max(evidence.sizes.values(), default=None),
+            divisor=record.divisor,
+            ended=ledger.ended if ledger else None,
+        ),
+        mechanism=Artifact(
+            kind=mechanism.kind if mechanism else None,
+            sha256=record.mechanism_sha256,
+            rounds_at_most=mechanism.max_rounds if mechanism else None,
+            made_for=_made_for(mechanism),
+        ),
+        noise=Noise(
+            noise_multiplier=record.noise_multiplier,
+            noise_multiplier_as_run=record.noise_multiplier_as_run,
+            sensitivity=stated.sensitivity.value if stated else None,
+            sensitivity_exact=stated.sensitivity.exact if stated else None,
+            clip_norm=record.clip_norm,
+            adaptive_count_stddev=record.adaptive_count_stddev,
+            restart_every=record.restart_every,
+            generator=_generator(record),
+            insecure_seed=record.insecure_seed,
+        ),
+        grid=_grid(record, stated),
+        accountant=Accountant(
+            planned=None if claim.state == REFUSED else _measures(evidence.planned, record.delta),
+            realised=None if claim.state == REFUSED else _measures(evidence.seen, record.delta),
+        ),
+        checks=rules,
+        warnings=_warnings(evidence, claim),
+        released_without_noise=record.released_without_noise,
+        quality=Quality(**{name: summary.get(name) for name in Quality.__struct_fields__}) if realised else None,
+        accuracies=evidence.metrics.accuracies,
+        settings=_settings(record),
+        versions=record.versions,
+        command=record.command,
+        files={
             name: file_hash(folder / name)
             for name in (_FINAL_FILES if realised else _PLANNED_FILES)
             if (folder / name).is_file()
         },
-    }
-    if ledger is not None and ledger.reports:
-        report["device_reports"] = _device_reports(ledger)
-    # As a file has it: pairs are lists there.
-    return json.loads(json.dumps(report))
+        device_reports=_device_reports(ledger) if ledger is not None and ledger.reports else UNSET,
+    )
+    # As a file has it, each field of its type.
+    return typed.convert(report.as_json(), Report, "report")
 
 
-def _about(evidence: Evidence) -> dict[str, Any]:
-    """Returns what is known of the data and the time of a run; nothing checks the facts of other pipelines."""
+def _about(evidence: Evidence) -> About:
     record, ledger = evidence.record, evidence.ledger
     name = record.about.get("dataset") if record.settings is None else record.settings.dataset
     started, ended = (ledger.started, ledger.finished) if ledger else (None, None)
-    seconds = None
-    # A clock may be set back.
-    if started and ended:
-        took = ended - started
-        seconds = int(took.total_seconds()) if took >= datetime.timedelta() else None
-    return {
-        "dataset": _without_folder(name) if isinstance(name, str) else None,
-        "dataset_sha256": record.about.get("dataset_sha256"),
-        "clients": record.training_clients,
-        "examples": record.about.get("training_examples"),
-        "started": started.isoformat() if started else None,
-        "ended": ended.isoformat() if ended else None,
-        "seconds": seconds,
-    }
+    took = ended - started if started and ended else None
+    return About(
+        dataset=_without_folder(name) if isinstance(name, str) else None,
+        dataset_sha256=record.about.get("dataset_sha256"),
+        clients=record.training_clients,
+        examples=record.about.get("training_examples"),
+        started=started.isoformat() if started else None,
+        ended=ended.isoformat() if ended else None,
+        # A clock may be set back.
+        seconds=int(took.total_seconds()) if took is not None and took >= datetime.timedelta() else None,
+    )
 
 
 def _without_folder(name: str) -> str:
@@ -985,8 +1126,7 @@ def _settings(record: RunRecord) -> dict[str, Any]:
     return {**{name: value for name, value in given.items() if value is not None}, **record.about}
 
 
-def _device_reports(ledger: LedgerRecord) -> dict[str, Any]:
-    """Returns exact counts of the devices' reports, and what to warn the operator of: they are not for publication."""
+def _device_reports(ledger: LedgerRecord) -> DeviceReports:
     counts = dict(sorted(ledger.reports.items()))
     empty = [number for number, count in counts.items() if not count.in_the_model]
     bad = [number for number, count in counts.items() if count.bad > _MANY * count.came]
@@ -996,7 +1136,7 @@ def _device_reports(ledger: LedgerRecord) -> dict[str, Any]:
     if bad:
         warnings.append(f"in {len(bad)} rounds, round {bad[0]} first, many reports were refused, scaled or zeroed")
     total = functools.reduce(lambda one, other: one + other, counts.values())
-    return {"rounds": len(counts), **msgspec.to_builtins(total), "warnings": warnings}
+    return DeviceReports(rounds=len(counts), **msgspec.structs.asdict(total), warnings=warnings)
 
 
 def _made_for(mechanism: tff_mf.Mechanism | None) -> dict[str, Any] | None:
@@ -1012,56 +1152,41 @@ def _generator(record: RunRecord) -> str:
     return str(record.about.get("generator", "tensorflow" if record.grid is not None else "philox"))
 
 
-def _grid(record: RunRecord, figures: Figures | None) -> dict[str, Any] | None:
+def _grid(record: RunRecord, figures: Figures | None) -> GridFacts | None:
     """Returns the grid of a run and what it costs; `None` in floating point."""
     if record.grid is None:
         return None
     charge = figures.charge if figures else None
-    costs = {"mu": "mu", "tail": "tail", "error": "error", "log_ratio": "log_ratio", "added_sensitivity": "sensitivity"}
-    return {
-        "bits": record.grid.bits,
-        "max_clients": record.grid.max_clients,
-        "integers": record.grid.integers,
-        "dimension": record.dimension,
-        **{name: finite(getattr(charge, attribute)) if charge else None for name, attribute in costs.items()},
-    }
+    return GridFacts(
+        bits=record.grid.bits,
+        max_clients=record.grid.max_clients,
+        integers=record.grid.integers,
+        dimension=record.dimension,
+        mu=finite(charge.mu) if charge else None,
+        tail=finite(charge.tail) if charge else None,
+        error=finite(charge.error) if charge else None,
+        log_ratio=finite(charge.log_ratio) if charge else None,
+        added_sensitivity=finite(charge.sensitivity) if charge else None,
+    )
 
 
-def _measures(figures: Figures | None, delta: float) -> dict[str, Any] | None:
-    """Returns a guarantee in each privacy measure; infinite values are `None`."""
+def _measures(figures: Figures | None, delta: float) -> Measures | None:
     if figures is None:
         return None
     guarantee = figures.guarantee
-    return {
-        "delta": delta,
-        "epsilon": finite(guarantee.epsilon(delta)),
-        "epsilon_by_pld": finite(guarantee.epsilon_by_pld(delta)),
-        "zcdp_rho": finite(guarantee.zcdp_rho),
-        "mu": finite(guarantee.mu),
-    }
-
-
-def headline(report: Mapping[str, Any]) -> str:
-    """Returns the guarantee that a report states in one line, or why it states none."""
-    claim = statements.of_facts(report["claim"])
-    line = statements.line(claim)
-    return line if claim.state == REFUSED or report["kind"] == "realised" else f"Planned: {line}"
-
-
-def published(report: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns a report for publication: without the exact counts of device reports."""
-    return {name: value for name, value in report.items() if name != "device_reports"}
-
-
-def as_text(report: Mapping[str, Any]) -> str:
-    """Returns the text of `report.json` for a report."""
-    return json.dumps(report, indent=1, ensure_ascii=False) + "\n"
+    return Measures(
+        delta=delta,
+        epsilon=finite(guarantee.epsilon(delta)),
+        epsilon_by_pld=finite(guarantee.epsilon_by_pld(delta)),
+        zcdp_rho=finite(guarantee.zcdp_rho),
+        mu=finite(guarantee.mu),
+    )
 
 
 @functools.cache
-def _template() -> jinja2.Template:
+def _page() -> jinja2.Template:
     environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(pathlib.Path(__file__).parent),
+        loader=_TEMPLATES,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -1084,56 +1209,28 @@ def _plain(text: str) -> str:
     return re.sub(r"([\\`*\[\]|])", r"\\\1", html_text.escape(visible(text), quote=False))
 
 
-def markdown(report: Mapping[str, Any]) -> str:
-    """Returns the page of a report, without what is not for publication."""
-    claim = report["claim"]
-    appendix = {name: report[name] for name in ("settings", "versions", "files", "mechanism", "grid")}
+def markdown(report: Report, *, appendix: bool = True) -> str:
+    """Returns the page of a report, without what is not for publication; its appendix has the settings."""
+    columns = [name for name in ("planned", "realised") if getattr(report.accountant, name) is not None]
+    page = _page().render(**msgspec.structs.asdict(report), headline=report.headline, columns=columns)
+    if not appendix:
+        return page
+    listed = {name: report.as_json()[name] for name in ("settings", "versions", "files", "mechanism", "grid")}
     # Characters beyond ASCII are escaped: none hides or reorders others, and a block of code has no markup.
-    code = json.dumps({**appendix, "command": " ".join(report["command"])}, indent=1).splitlines()
-    return _template().render(
-        **report,
-        headline=headline(report),
-        several=claim["clients_per_person"] > 1,
-        columns=[name for name in ("planned", "realised") if report["accountant"][name] is not None],
-        simulated=claim["cohort"] != claim["clients_per_round"],
-        code=[_Verbatim(f"    {line}") for line in code],
-        hold=[check for check in report["checks"] if check["state"] == HOLDS],
-        assumed=[check for check in report["checks"] if check["state"] == ASSUMED],
-    )
+    code = json.dumps({**listed, "command": " ".join(report.command)}, indent=1).splitlines()
+    return f"{page}\n## Appendix\n\n" + "".join(f"    {line}\n" for line in code)
 
 
-class _Verbatim:
-    """A text that the template writes as it is."""
-
-    def __init__(self, text: str) -> None:
-        self._text = text
-
-    def __str__(self) -> str:
-        return self._text
-
-
-_PAGE = """<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><title>Privacy report</title>
-<meta http-equiv="Content-Security-Policy" content="default-src 'none'; img-src data:; style-src 'unsafe-inline'">
-<style>body{{font:16px/1.5 sans-serif;max-width:48em;margin:2em auto;padding:0 1em}}table{{border-collapse:collapse}}
-td,th{{border:1px solid #bbb;padding:.2em .6em}}pre{{overflow-x:auto;background:#f4f4f4;padding:1em}}</style></head>
-<body>
-{body}
-{pictures}
-</body></html>
-"""
-
-
-def html(report: Mapping[str, Any], pictures: Mapping[str, bytes]) -> str:
+def html(report: Report, pictures: Mapping[str, bytes]) -> str:
     """Returns the page of a report as one HTML file that runs and loads nothing, with pictures by their titles."""
-    drawn = "".join(
-        f'<h2>{title}</h2><img alt="{title}" src="data:image/png;base64,{base64.b64encode(content).decode()}">'
-        for title, content in pictures.items()
+    page = jinja2.Environment(loader=_TEMPLATES, autoescape=False).get_template("report.html.j2")
+    return page.render(
+        body=python_markdown.markdown(markdown(report), extensions=["tables"]),
+        pictures={title: base64.b64encode(content).decode() for title, content in pictures.items()},
     )
-    return _PAGE.format(body=python_markdown.markdown(markdown(report), extensions=["tables"]), pictures=drawn)
 
 
-def pictures(folder: pathlib.Path, report: Mapping[str, Any]) -> dict[str, bytes]:
+def pictures(folder: pathlib.Path, report: Report) -> dict[str, bytes]:
     """Returns PNG files by their titles: the error of each round, and the accuracy, where they are known.
 
     The error is the standard deviation of the noise in a parameter of the sum of all released updates so far.
@@ -1148,8 +1245,8 @@ def pictures(folder: pathlib.Path, report: Mapping[str, Any]) -> dict[str, bytes
         errors = round_errors(mechanism, rounds, restart_every=min(record.restart_every or rounds, rounds))
         scaled = errors * record.stddev / record.rules.divisor
         curves["Noise in the sum of all updates so far"] = list(enumerate(map(float, scaled), start=1))
-    if report["accuracies"]:
-        curves["Accuracy"] = [(number, value) for number, value in report["accuracies"]]
+    if report.accuracies:
+        curves["Validation accuracy"] = report.accuracies
     drawn = {}
     for title, points in curves.items():
         figure = matplotlib.figure.Figure(figsize=(6, 3), layout="constrained")
@@ -1163,7 +1260,7 @@ def pictures(folder: pathlib.Path, report: Mapping[str, Any]) -> dict[str, bytes
     return drawn
 
 
-def write(folder: pathlib.Path, *, realised: bool) -> dict[str, Any]:
+def write(folder: pathlib.Path, *, realised: bool) -> Report:
     """Builds a run's report, writes it as JSON and as Markdown, and returns it.
 
     A report that is there and agrees with the files stays as it is: on another machine its figures have other last
@@ -1175,13 +1272,10 @@ def write(folder: pathlib.Path, *, realised: bool) -> dict[str, Any]:
     """
     report = build(folder, realised=realised)
     as_json, as_markdown = _names(realised=realised)
-    try:
-        stored = strict_json.loads((folder / as_json).read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        stored = None
-    if isinstance(stored, dict) and not differing(stored, report):
-        report = {**report, **{name: stored[name] for name in stored if name not in _WORDS | {"checks"}}}
-    write_atomically(folder / as_json, as_text(report))
+    stored, _ = _compared(folder / as_json, report)
+    if stored is not None:
+        report = msgspec.structs.replace(stored, made_by=report.made_by, checks=report.checks, warnings=report.warnings)
+    write_atomically(folder / as_json, report.as_text())
     write_atomically(folder / as_markdown, markdown(report))
     return report
 
@@ -1240,7 +1334,7 @@ class Checked:
         warnings: What a reader needs to know, and what voids nothing.
     """
 
-    report: Mapping[str, Any]
+    report: Report
     differs: Sequence[str]
     warnings: Sequence[str]
 
@@ -1248,7 +1342,7 @@ class Checked:
     def problems(self) -> list[str]:
         """Where the stored report differs, and why no ε is stated; empty if one is, by a report that follows."""
         differs = [f"report: {name}" for name in self.differs]
-        return [*differs, *(f"{reason['field']}: {reason['text']}" for reason in self.report["claim"]["reasons"])]
+        return [*differs, *(f"{reason.field}: {reason.text}" for reason in self.report.claim.reasons)]
 
 
 def check(folder: pathlib.Path) -> Checked:
@@ -1266,8 +1360,7 @@ def check(folder: pathlib.Path) -> Checked:
     """
     begun = has_begun(folder)
     report = build(folder, realised=begun)
-    as_json, as_markdown = _names(realised=begun)
-    warnings, differs = [*report["warnings"], *report.get("device_reports", {}).get("warnings", [])], []
+    warnings = [*report.warnings, *(report.device_reports.warnings if report.device_reports else ())]
     if not begun:
         warnings.insert(0, "no file of a run that began is here: a run whose files were removed looks the same")
     if unfinished := sorted(str(path.relative_to(folder)) for path in base_files.unfinished(folder, subfolders=True)):
@@ -1275,27 +1368,35 @@ def check(folder: pathlib.Path) -> Checked:
             f"a killed process left {', '.join(unfinished)}, which may have keys of the noise: delete it, or resume "
             "the run, which deletes it"
         )
-    try:
-        stored = strict_json.loads((folder / as_json).read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        if begun:
-            differs.append(f"{as_json} is missing")
-        else:
-            warnings.append("there is no report to check")
-        return Checked(report=report, differs=differs, warnings=warnings)
-    except (OSError, ValueError, RecursionError) as error:
-        return Checked(report=report, differs=[f"{as_json} is damaged: {error}"], warnings=warnings)
-    version = stored.get("report") if isinstance(stored, dict) else None
-    if version != VERSION:
-        differs = [f"{as_json} has version {version!r:.20}, and this release checks {VERSION}: write it again"]
-        return Checked(report=report, differs=differs, warnings=warnings)
-    differs = differing(stored, report)
+    as_json, as_markdown = _names(realised=begun)
+    if not begun and not (folder / as_json).exists():
+        return Checked(report=report, differs=[], warnings=[*warnings, "there is no report to check"])
+    stored, differs = _compared(folder / as_json, report)
     try:
         page = (folder / as_markdown).read_text(encoding="utf-8")
         # The words of a page of another release may be others; its headline must be the report's.
-        same_release = not differs and stored.get("made_by") == report["made_by"]
-        if not differs and (page != markdown(stored) if same_release else _plain(headline(stored)) not in page):
+        same_release = stored is not None and stored.made_by == report.made_by
+        if stored is not None and (page != markdown(stored) if same_release else _plain(stored.headline) not in page):
             warnings.append(f"{as_markdown} is not the page of {as_json}: tff-mf report writes it again")
     except (OSError, ValueError) as error:
         warnings.append(f"{as_markdown} is missing or damaged: {error}")
     return Checked(report=report, differs=differs, warnings=warnings)
+
+
+def _compared(path: pathlib.Path, report: Report) -> tuple[Report | None, list[str]]:
+    """Returns the stored report if it agrees with the one that follows from the files; and where it does not."""
+    try:
+        stored = strict_json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None, [f"{path.name} is missing"]
+    except (OSError, ValueError, RecursionError) as error:
+        return None, [f"{path.name} is damaged: {error}"]
+    version = stored.get("report") if isinstance(stored, dict) else None
+    if version != VERSION:
+        return None, [f"{path.name} has version {version!r:.20}, and this release checks {VERSION}: write it again"]
+    if differs := differing(stored, report.as_json()):
+        return None, differs
+    try:
+        return typed.convert(stored, Report, path.name), []
+    except InputError as error:
+        return None, [str(error)]

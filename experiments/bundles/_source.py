@@ -124,7 +124,7 @@ def check_trained(run: pathlib.Path) -> None:
 def check_report(run: pathlib.Path) -> None:
     """Raises unless the report of a run follows from its files."""
     found = reports.check(run)
-    wrong = [*found.differs, *(each["text"] for each in found.report["claim"]["reasons"] if each["field"] == "model")]
+    wrong = [*found.differs, *(each.text for each in found.report.claim.reasons if each.field == "model")]
     if wrong:
         raise InputValueError(
             f"run={str(run)!r} has a report that does not follow from its files: {wrong[0]}. Put back what was "

@@ -80,8 +80,8 @@ def _write(
     )
     planned = reports.write(folder, realised=False)
     # An `insecure_seed` was asked for, and stands in every file.
-    if planned["claim"]["state"] == statements.REFUSED and not source.privacy.insecure:
-        raise InputValueError(f"nothing is exported: {reports.headline(planned).rstrip('.')}. Take settings with an ε.")
+    if planned.claim.state == statements.REFUSED and not source.privacy.insecure:
+        raise InputValueError(f"nothing is exported: {planned.headline.rstrip('.')}. Take settings with an ε.")
     device = write_device_policy(folder, round_minutes=round_minutes, task_name=task_name)
     words = json.dumps(list(source.vocabulary), ensure_ascii=False)
     (folder / VOCABULARY).write_text(words + "\n", encoding="utf-8")

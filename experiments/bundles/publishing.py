@@ -1,6 +1,5 @@
 """Exports a trained model with its realised privacy report, and without any of the server's state."""
 
-import json
 import pathlib
 import shutil
 from typing import Any
@@ -46,11 +45,9 @@ def export_model(run: pathlib.Path, out: pathlib.Path) -> dict[str, Any]:
 
 def _write(run: pathlib.Path, folder: pathlib.Path) -> dict[str, Any]:
     settings, _, vocabulary = deployed_again(run)
-    report = reports.published(json.loads((run / REPORT).read_text(encoding="utf-8")))
-    # The report has the hash of its page, which may be in the words of another release.
-    page = run / REPORT_TEXT
-    as_json = reports.as_text(report)
-    as_markdown = page.read_text(encoding="utf-8") if page.exists() else reports.markdown(report)
+    report = reports.read(run / REPORT).published()
+    # Its page may be in the words of another release.
+    as_json, as_markdown = report.as_text(), (run / REPORT_TEXT).read_text(encoding="utf-8")
     keras_model = task.build_keras_model(settings, vocabulary=vocabulary)
     trainable, _ = model_file.read_from(run)
     keras_model.set_weights(list(trainable.values()))
@@ -82,7 +79,7 @@ def _write(run: pathlib.Path, folder: pathlib.Path) -> dict[str, Any]:
         (folder / LITE).write_bytes(lite.content)
     return {
         "parameters": keras_model.count_params(),
-        "headline": reports.headline(report),
+        "headline": report.headline,
         "lite": None if lite.content is None else LITE,
         "lite_reason": lite.reason or None,
     }

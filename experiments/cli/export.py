@@ -1,6 +1,5 @@
 """`tff-mf export` and `tff-mf export-model`: a deployment, or a trained model, as files."""
 
-import json
 import pathlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -75,16 +74,16 @@ def _facts(folder: pathlib.Path, found: "bundles.Source", made: Mapping[str, Any
     from .. import reports
 
     schema = found.privacy.participation
-    planned = json.loads((folder / PLANNED).read_text(encoding="utf-8"))
+    planned = reports.read(folder / PLANNED)
     return {
         "out": str(folder),
         "test_only": found.privacy.insecure,
         "clients_per_round": found.privacy.clients_per_round,
         "noise_multiplier": found.privacy.noise_multiplier,
-        "epsilon": planned["claim"]["epsilon"],
+        "epsilon": planned.claim.epsilon,
         "delta": found.privacy.delta,
-        "state": planned["claim"]["state"],
-        "headline": reports.headline(planned),
+        "state": planned.claim.state,
+        "headline": planned.headline,
         "min_sep": schema.min_sep,
         "max_participations": schema.max_participations,
         "timer_hours": made["timer_hours"],

@@ -2,6 +2,7 @@
 
 import pathlib
 
+import msgspec
 import rich_click as click
 
 from tff_mf.base import required_packages
@@ -31,22 +32,22 @@ def _checked(folder: pathlib.Path) -> Answer:
     from .. import reports
 
     found = reports.check(folder)
-    claim, guarantee, sound = found.report["claim"], reports.headline(found.report), not found.problems
+    claim, sound = found.report.claim, not found.problems
     facts = {
         "sound": sound,
-        "state": claim["state"],
+        "state": claim.state,
         "differs": list(found.differs),
-        "reasons": claim["reasons"],
+        "reasons": [msgspec.to_builtins(reason) for reason in claim.reasons],
         "warnings": list(found.warnings),
     }
-    verdict = f"The report {'differs from' if found.differs else 'follows from'} its files; ε is {claim['state']}."
+    verdict = f"The report {'differs from' if found.differs else 'follows from'} its files; ε is {claim.state}."
     lines = [
         *(f"- Differs: {name}" for name in found.differs),
-        *(f"- Refused: {reason['field']}: {reason['text']}" for reason in claim["reasons"]),
+        *(f"- Refused: {reason.field}: {reason.text}" for reason in claim.reasons),
         *(f"- Warning: {text}" for text in found.warnings),
     ]
     # A claim whose report does not follow from its files is not repeated.
-    return Answer(facts, [verdict, "\n".join(lines), guarantee if sound else ""], failed=not sound)
+    return Answer(facts, [verdict, "\n".join(lines), found.report.headline if sound else ""], failed=not sound)
 
 
 def _written(folder: pathlib.Path) -> Answer:
@@ -62,4 +63,4 @@ def _written(folder: pathlib.Path) -> Answer:
     write_atomically(folder / (names.REPORT_PAGE if begun else names.PLANNED_PAGE), reports.html(made, drawn))
     if not begun:
         click.echo("by its files, nothing has run here: this is a plan", err=True)
-    return Answer(made, [Markdown(reports.markdown(made).partition("\n## Appendix")[0])])
+    return Answer(made.as_json(), [Markdown(reports.markdown(made, appendix=False))])

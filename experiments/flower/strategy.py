@@ -18,6 +18,7 @@ from tff_mf.base.errors import InputValueError
 
 from ..guard.run_guard import RunGuard
 from ..output import files
+from ..reports import Report
 from ..runs.ledger import ReportCounts
 from ..runs.names import CHECKPOINTS, MODEL
 from .checkpoints import ServerState, forget
@@ -241,7 +242,7 @@ class MFStrategy(Strategy):
                 result.evaluate_metrics_serverapp[number] = metrics
         return result
 
-    def end(self) -> dict[str, Any]:
+    def end(self) -> Report:
         """Ends the run: writes the model and the report, deletes the checkpoints, and returns the report."""
         files.write_atomically(self._guard.folder / MODEL, safetensors.numpy.save(self.arrays))
         report = self._guard.end()

@@ -32,19 +32,6 @@ Sampler = Callable[[Sequence[str]], Sequence[str]]
 LOOP = tff.learning.LoopImplementation.DATASET_ITERATOR
 
 
-class RunReport(dict[str, Any]):
-    """The facts of a report; as text, the guarantee in one line, or how far a run is that has not ended."""
-
-    def __str__(self) -> str:
-        done, rounds = self["rounds"]["released"], self["participation"]["rounds"]
-        if self["rounds"]["ended"]:
-            return reports.headline(self)
-        return (
-            f"{done} of {rounds} rounds are released, and the run has not ended: go on with training.cohorts(clients), "
-            "or end it here with training.report(end=True), which states the ε."
-        )
-
-
 @dataclasses.dataclass(kw_only=True)
 class _Begun:
     """A round whose clients are on disk and that is not released yet; `tried` once its computation was begun."""
@@ -93,7 +80,7 @@ class PrivateTraining:
         self._data = ends.enter_context(DataOfClients(plan, taken))
         self._drawn: CohortPlan | None = None
         self._evaluated = read_evaluated(guard.folder)
-        self._report: RunReport | None = None
+        self._report: reports.Report | None = None
         # Of its own, since a worker that died is replaced.
         self._context = ends.enter_context(Computing())
         self._engine = Rounds(process, aggregator, guard, self._context, initial_weights=initial_weights)
@@ -240,7 +227,7 @@ class PrivateTraining:
                 non_trainable=[np.asarray(each) for each in weights.non_trainable],
             )
 
-    def report(self, *, end: bool | None = None) -> RunReport:
+    def report(self, *, end: bool | None = None) -> reports.Report:
         """Writes the privacy report and returns it; printed, it is the guarantee in one line.
 
         A run that has ended cannot go on: its model is written to its folder, and its keys are deleted. Opened
@@ -256,7 +243,7 @@ class PrivateTraining:
         if self._report is not None:
             return self._report
         if not (self.rounds_done == self.plan.rounds if end is None else end):
-            return RunReport(reports.write(self.guard.folder, realised=True))
+            return reports.write(self.guard.folder, realised=True)
         if self._begun is not None:
             raise InputValueError(
                 f"end={end!r}: round {self._begun.number} was begun and not computed: call next with the data of its "
@@ -266,7 +253,7 @@ class PrivateTraining:
             self._end()
         # Also after an error that came between the end and here; after a kill, the next opening does it.
         delete_keys(self.guard.folder)
-        self._report = RunReport(reports.write(self.guard.folder, realised=True))
+        self._report = reports.write(self.guard.folder, realised=True)
         return self._report
 
     def close(self) -> None:
@@ -295,7 +282,7 @@ class PrivateTraining:
         keep_evaluated(self.guard.folder, found)
         if self._report is not None:
             # It has the hash of the file.
-            self._report = RunReport(reports.write(self.guard.folder, realised=True))
+            self._report = reports.write(self.guard.folder, realised=True)
 
     def _population(self, clients: Iterable[str]) -> list[str]:
         """Returns the ids of all clients in an order that depends on nothing else."""
@@ -389,7 +376,7 @@ class PrivateTraining:
                 f"folder={str(self.guard.folder)!r} trained {(list(trainable), list(others))}: pass the same model."
             )
         self._final = tff.learning.models.ModelWeights(list(trainable.values()), list(others.values()))
-        self._report = RunReport(reports.write(self.guard.folder, realised=True))
+        self._report = reports.write(self.guard.folder, realised=True)
 
     def _resume(self) -> None:
         """Goes on with the newest state on disk, in a worker that is there."""

@@ -24,13 +24,12 @@ from ..runs.rules import check_same
 from ..runs.run_record import begun_record
 from ._client_data import CohortSizeWarning
 from ._models import checked_dimension
-from ._training import LOOP, Model, PrivateTraining, RunReport, Sampler
+from ._training import LOOP, Model, PrivateTraining, Sampler
 from .run_guard import begun_plan, open_guard
 
 __all__ = [
     "CohortSizeWarning",
     "PrivateTraining",
-    "RunReport",
     "private_fed_avg",
     "private_fed_sgd",
 ]

@@ -241,7 +241,7 @@ class RunGuard(ServerLoop):
             self._mixed = True
             raise
 
-    def end(self) -> dict[str, Any]:
+    def end(self) -> run_reports.Report:
         """Records that the run has ended, deletes the key of its cohorts, writes the final report, and returns it.
 
         Save the model before, and delete the run's states after it: they have the keys of its noise. If the process is

@@ -10,7 +10,6 @@ import logging
 import pathlib
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
 
 import msgspec
 import numpy as np
@@ -222,31 +221,30 @@ class TrainingResult:
 
     Attributes:
         summary: How good the final model is, and what it took.
-        report: The facts of the report.
+        report: The report.
         history: Metrics of each evaluated round.
         weights: The trained model's parameters.
     """
 
     summary: Summary
-    report: Mapping[str, Any]
+    report: reports.Report
     history: Sequence[Mapping[str, float]]
     weights: list[np.ndarray]
 
     @property
     def claim(self) -> statements.Claim:
         """The claim of the report."""
-        return statements.of_facts(self.report["claim"])
+        return self.report.claim
 
     @property
     def statement(self) -> str:
         """The guarantee in one line: the headline of the report."""
-        return reports.headline(self.report)
+        return self.report.headline
 
     @property
     def holds(self) -> bool:
         """Whether participation was as it was accounted for, as far as the log shows it."""
-        participation = next(check for check in self.report["checks"] if check["name"] == "participation")
-        return participation["state"] != reports.VIOLATED
+        return self.report.state_of("participation") != reports.VIOLATED
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

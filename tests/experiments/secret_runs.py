@@ -45,12 +45,12 @@ def check_secret(folder, word, plan, hidden):
     assert not any(entry.get("reports") for entry in entries)
     # How long the run took depends on the cohorts.
     assert [entry["kind"] for entry in entries if "time" in entry] == ["opened"]
-    record, report = read_record(folder), json.loads((folder / names.REPORT).read_text())
-    assert report["about"]["ended"] is report["about"]["seconds"] is None
+    record, report = read_record(folder), reports.read(folder / names.REPORT)
+    assert report.about.ended is report.about.seconds is None
     assert plan.epsilon <= record.amplified_epsilon <= 1.05 * plan.epsilon
-    assert report["claim"]["epsilon"] == record.amplified_epsilon
+    assert report.claim.epsilon == record.amplified_epsilon
     assert critical(folder) == []
-    assert f"cohorts by {word} sampling" in reports.headline(report)
+    assert f"cohorts by {word} sampling" in report.headline
 
 
 def check_logged(folder, plan, cohorts):
@@ -62,6 +62,6 @@ def check_logged(folder, plan, cohorts):
     for client in set().union(*cohorts):
         assert plan.participation.allows(t for t in range(ROUNDS) if client in cohorts[t])
     assert read_record(folder).amplified_epsilon is None
-    report = json.loads((folder / names.REPORT).read_text())
-    assert abs(report["accountant"]["planned"]["epsilon"] / plan.epsilon - 1) < 1e-6
+    report = reports.read(folder / names.REPORT)
+    assert abs(report.accountant.planned.epsilon / plan.epsilon - 1) < 1e-6
     assert critical(folder) == []

@@ -58,14 +58,14 @@ def critical(folder: pathlib.Path) -> list[str]:
     return reports.check(folder).problems
 
 
-def violated(report: Mapping[str, Any]) -> set[str]:
+def violated(report: reports.Report) -> set[str]:
     """Returns the fields of the reasons why a report states no ε."""
-    return {reason["field"] for reason in report["claim"]["reasons"]}
+    return {reason.field for reason in report.claim.reasons}
 
 
-def states(report: Mapping[str, Any]) -> dict[str, str]:
+def states(report: reports.Report) -> dict[str, str]:
     """Returns the state of each rule of a report by its name."""
-    return {check["name"]: check["state"] for check in report["checks"]}
+    return {check.name: check.state for check in report.checks}
 
 
 def took_part(folder: pathlib.Path) -> list[tuple[int, str]]:

@@ -113,7 +113,7 @@ def found_out(folder, field, text):
 
 
 def states_nothing(folder):
-    headline = reports.headline(json.loads((folder / "report.json").read_text()))
+    headline = reports.read(folder / "report.json").headline
     assert "ε≤" not in headline
     assert headline.startswith(("NO ε CAN BE STATED", "TEST ONLY"))
 

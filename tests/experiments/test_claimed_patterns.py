@@ -68,15 +68,15 @@ def test_a_headline_is_never_below_what_a_client_could_move(tmp_path_factory, me
     report = run_folders.finished(folder, rounds=rounds, planned=rounds, privacy=privacy)
     if not is_of(schema, pattern):
         assert violated(report) == {"participation"}
-        assert "ε≤" not in reports.headline(report)
+        assert "ε≤" not in report.headline
         return
     assert violated(report) == set()
-    stated = float(re.search(r"ε≤([0-9.]+)", reports.headline(report))[1])
+    stated = float(re.search(r"ε≤([0-9.]+)", report.headline)[1])
     mu = moved(mechanism.cast_to_float32().encoder(12)[:ran, :ran], pattern) / SIGMA
     assert gaussian_delta(stated, mu) <= DELTA
     if ran < 12:
         for name in ("planned", "realised"):
-            assert stated >= report["accountant"][name]["epsilon"]
+            assert stated >= getattr(report.accountant, name).epsilon
 
 
 # In the last, rounds 0 and 8 weigh more than any two that are 4 apart: ε of 1.458 was stated, of a client with 1.908.
@@ -92,11 +92,11 @@ def test_rounds_that_skip_an_epoch_too_many_are_found_out(tmp_path, mechanism):
     privacy = run_folders.plan(mechanism=mechanism, rounds=12, sampling=schema)
     report = run_folders.finished(tmp_path / "run", rounds=rounds, planned=rounds, privacy=privacy)
     assert violated(report) == {"participation"}
-    assert "rounds 1, 9, which the schema does not allow" in report["claim"]["reasons"][0]["text"]
-    assert reports.headline(report).startswith("NO ε CAN BE STATED")
+    assert "rounds 1, 9, which the schema does not allow" in report.claim.reasons[0].text
+    assert report.headline.startswith("NO ε CAN BE STATED")
     # A reader of the figures finds the larger sensitivity.
     reached = moved(mechanism.cast_to_float32().encoder(12)[:9, :9], (0, 8))
-    assert report["noise"]["sensitivity"] >= reached * (1 - 1e-9)
+    assert report.noise.sensitivity >= reached * (1 - 1e-9)
 
 
 def test_a_schema_of_the_observed_numbers_refutes_nothing(tmp_path):
@@ -107,14 +107,14 @@ def test_a_schema_of_the_observed_numbers_refutes_nothing(tmp_path):
     mechanism = tff_mf.BandedToeplitz(column=[1, 0, 0, 0, 0.9])
     privacy = run_folders.plan(sampling=schema, mechanism=mechanism, rounds=4100)
     report = run_folders.finished(tmp_path / "run", rounds=rounds, planned=rounds, privacy=privacy)
-    planned, realised = (report["accountant"][name]["mu"] for name in ("planned", "realised"))
+    planned, realised = (getattr(report.accountant, name).mu for name in ("planned", "realised"))
     assert realised == pytest.approx(planned, rel=1e-12)
     assert violated(report) == set()
     # The same log under a claim of min-sep, for which rounds may be b apart anywhere.
     schema = tff_mf.MinSep(min_sep=3, max_participations=3)
     apart = run_folders.plan(sampling=schema, mechanism=mechanism, rounds=4100)
     report = run_folders.finished(tmp_path / "apart", rounds=rounds, planned=rounds, privacy=apart)
-    assert report["accountant"]["realised"]["mu"] > planned * 1.001
+    assert report.accountant.realised.mu > planned * 1.001
     assert violated(report) == set()
 
 

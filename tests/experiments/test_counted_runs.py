@@ -42,7 +42,7 @@ def test_a_timer_that_was_too_short_withholds_the_guarantee(small_data, tmp_path
     assert not result.holds
     assert result.statement.startswith("NO ε CAN BE STATED: participation: ")
     assert "ε≤" not in result.statement
-    assert (result.report["claim"]["epsilon"], result.report["claim"]["zcdp_rho"]) == (None, None)
+    assert (result.report.claim.epsilon, result.report.claim.zcdp_rho) == (None, None)
     with pytest.raises(tff_mf.InputError, match="is not empty"):
         program.run(settings, plan, data=small_data, out=tmp_path, without_epsilon=True)
 
@@ -67,7 +67,7 @@ def scalars(folder):
 
 def headline(folder):
     """ε as the report of a run states it, and that of those that train."""
-    text = reports.headline(reports.build(folder, realised=True))
+    text = reports.build(folder, realised=True).headline
     return [float(each) for each in re.findall(r"ε≤([\d.]+)", text)], text
 
 

@@ -82,22 +82,22 @@ def counted(tmp_path_factory):
 
 def test_the_operator_s_report_names_them(counted):
     root, plain, report = counted
-    assert "device_reports" not in plain
-    found = report["device_reports"]
-    assert (found["came"], found["counted"], found["clipped"], found["zeroed"]) == (25, 17, 8, 1)
-    assert (found["refused"], found["rounds"]) == ({"late": 8}, 9)
-    assert "1 rounds have no update in them, round 4 first: noise alone" in found["warnings"]
+    assert not plain.device_reports
+    found = report.device_reports
+    assert (found.came, found.counted, found.clipped, found.zeroed) == (25, 17, 8, 1)
+    assert (found.refused, found.rounds) == ({"late": 8}, 9)
+    assert "1 rounds have no update in them, round 4 first: noise alone" in found.warnings
     assert any("many reports were refused" in text for text in reports.check(root / "run").warnings)
     assert "late 8" not in (root / "run" / "report.md").read_text()
     assert critical(root / "run") == []
-    assert reports.headline(report) == reports.headline(plain)
+    assert report.headline == plain.headline
 
 
 def test_nothing_of_them_is_published(counted):
     _, plain, report = counted
-    public = reports.published(report)
-    text = reports.as_text(public) + reports.markdown(public)
+    public = report.published()
+    text = public.as_text() + reports.markdown(public)
     assert not any(word in text for word in ('"device_reports"', "device reports", "late 8", "8 late", "zeroed"))
     # Of the ledger, in which a random name of the run keeps counts from being guessed.
-    assert reports.differing(public, plain) == ["files.ledger.jsonl"]
-    assert reports.published(plain) == plain
+    assert reports.differing(public.as_json(), plain.as_json()) == ["files.ledger.jsonl"]
+    assert plain.published() == plain

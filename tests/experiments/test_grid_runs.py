@@ -119,7 +119,7 @@ def test_a_report_states_the_grid_and_what_it_costs(whole):
     folder, privacy, report = whole
     assert reports.read_record(folder).plan(privacy.mechanism) == privacy
     charge = grid_charge.charge(privacy.mechanism, 9, 3, noise_multiplier=5.0, grid=GRID, dimension=1000)
-    assert report["grid"] == {
+    assert report.as_json()["grid"] == {
         "bits": 20,
         "max_clients": 1000,
         "integers": "int32",
@@ -130,13 +130,13 @@ def test_a_report_states_the_grid_and_what_it_costs(whole):
         "log_ratio": charge.log_ratio,
         "added_sensitivity": charge.sensitivity,
     }
-    assert report["accountant"]["planned"]["mu"] == privacy.guarantee.mu
+    assert report.accountant.planned.mu == privacy.guarantee.mu
     assert states(report)["finite precision"] == "holds"
     assert critical(folder) == []
     text = (folder / "report.md").read_text()
     assert '"bits": 20' in text
     assert "finite precision: covered, cost included\n" in text
-    assert report["claim"]["tail"] > 0
+    assert report.claim.tail > 0
     assert "total variation" in reports.markdown(report)
 
 
@@ -164,9 +164,9 @@ def test_parameters_that_nobody_can_count_are_assumed(copy):
     """Of a pipeline with a guard, which may leave no model: what the grid costs is by the pipeline's own number."""
     (copy / names.MODEL).unlink()
     report = reports.build(copy, realised=True)
-    (found,) = [each for each in report["checks"] if each["name"] == "finite precision"]
-    assert found["state"] == "assumed"
-    assert "at most 1000 parameters" in found["text"]
+    (found,) = [each for each in report.checks if each.name == "finite precision"]
+    assert found.state == "assumed"
+    assert "at most 1000 parameters" in found.text
 
 
 def test_a_run_in_floating_point_has_no_grid_and_gets_none(tmp_path):
@@ -174,7 +174,7 @@ def test_a_run_in_floating_point_has_no_grid_and_gets_none(tmp_path):
     found = json.loads((tmp_path / "run" / names.RUN_JSON).read_text())
     assert [found[name] for name in ("grid_bits", "grid_max_clients", "dimension")] == [None] * 3
     report = reports.build(tmp_path / "run", realised=False)
-    assert report["grid"] is None
+    assert report.grid is None
     with pytest.raises(tff_mf.InputError, match="began with"):
         run_folders.start(tmp_path / "run", privacy=run_folders.plan(grid=GRID, dimension=1000))
 

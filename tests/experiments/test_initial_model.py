@@ -133,7 +133,7 @@ def test_a_run_from_a_public_model_says_so(small_data, tmp_path):
         np.testing.assert_array_equal(weight, own)
     assert json.loads((folder / "run.json").read_text())["initial_model"]["sha256"] == digest
     assert json.loads((folder / "vocabulary.json").read_text()) == WORDS
-    assert "ε≤" in reports.headline(reports.build(folder, realised=True))
+    assert "ε≤" in reports.build(folder, realised=True).headline
     assert digest[:16] in (folder / "report.md").read_text()
     assert critical(folder) == []
     with pytest.raises(tff_mf.InputError, match=r"initial_model=.* cannot be exported"):
@@ -156,6 +156,6 @@ def test_a_run_from_a_model_of_the_same_clients_states_no_epsilon(small_data, tm
     assert "NO ε CAN BE STATED: initial model: " in done.stdout
     assert "ε≤" not in done.stdout
     for realised in (False, True):
-        headline = reports.headline(reports.build(folder, realised=realised))
+        headline = reports.build(folder, realised=realised).headline
         assert headline.startswith("NO ε CAN BE STATED")
         assert "on the same data set" in headline

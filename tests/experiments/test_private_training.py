@@ -176,14 +176,14 @@ def test_a_run_of_a_plan_has_a_report_that_passes(tmp_path):
         training.evaluate({"somebody else": dataset()})
         report = training.report()
         assert list(training.cohorts(IDS)) == []
-        assert report["files"][names.EVALUATED] != before_others["files"][names.EVALUATED]
+        assert report.files[names.EVALUATED] != before_others.files[names.EVALUATED]
         weights = training.model()
     assert len(workers()) == before
     assert sorted(itertools.chain(*cohorts)) == IDS
     assert critical(tmp_path / "run") == []
-    assert report["participation"]["sampler"] == "tff_mf.SingleParticipation"
-    assert report["claim"]["epsilon"] == pytest.approx(training.plan.epsilon, rel=1e-9)
-    assert str(report) == reports.headline(report)
+    assert report.participation.sampler == "tff_mf.SingleParticipation"
+    assert report.claim.epsilon == pytest.approx(training.plan.epsilon, rel=1e-9)
+    assert str(report) == report.headline
     assert list((tmp_path / "run" / names.CHECKPOINTS).iterdir()) == []
     model = keras_model()
     weights.assign_weights_to(model)
@@ -195,7 +195,7 @@ def test_a_run_of_a_plan_has_a_report_that_passes(tmp_path):
         path.unlink() if edited is None else path.write_text(edited)
         assert critical(tmp_path / "run") != [], edited
     path.write_text(json.dumps(sorted([*HELD_OUT, IDS[0]])))
-    claim = reports.write(tmp_path / "run", realised=True)["claim"]
+    claim = reports.write(tmp_path / "run", realised=True).claim
     assert (claim["state"], claim["epsilon"]) == ("refused", None)
     path.write_text("[1]")
     with pytest.raises(tff_mf.InputError, match="evaluated="):
@@ -209,7 +209,7 @@ def test_fed_sgd_takes_the_same_plan_and_a_functional_model_which_has_its_grid(t
     with aggregators.private_fed_sgd(planned(), model, folder=tmp_path / "run") as training:
         assert training.plan.dimension == 3
         trained(training)
-        assert training.report()["rounds"]["ended"]
+        assert training.report().rounds.ended
     assert critical(tmp_path / "run") == []
 
 
@@ -305,7 +305,7 @@ def test_a_run_of_secret_cohorts_states_the_amplified_epsilon_and_shows_nobody(t
     written = [path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()]
     assert not any(client.encode() in content for client in IDS for content in written)
     assert not (tmp_path / "run" / names.CHECKPOINTS / names.COHORTS).exists()
-    assert stated <= report["claim"]["epsilon"] <= 1.03 * stated
+    assert stated <= report.claim.epsilon <= 1.03 * stated
     assert critical(tmp_path / "run") == []
     assert "that nobody knows" in str(report)
     assert set(ledger.read_ledger(tmp_path / "run" / names.LEDGER).sizes.values()) == {0}
@@ -439,7 +439,7 @@ def test_the_keys_of_a_run_that_was_killed_at_its_end_are_deleted_when_it_is_ope
     with private_run.opened(folder) as training:
         assert list((folder / names.CHECKPOINTS).iterdir()) == []
         report = training.report()
-        assert report["rounds"]["ended"]
+        assert report.rounds.ended
         assert training.evaluate(dataset())["num_examples"] == 4
     assert critical(folder) == []
 

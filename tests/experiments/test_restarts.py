@@ -177,13 +177,13 @@ def test_all_files_of_a_run_state_the_epsilon_of_restarts_and_counts(by_command)
     expected = tff_mf.compose_guarantees(sums, counts).epsilon(1e-6)
     out = by_command.out
     assert critical(out) == []
-    planned, realised = (json.loads((out / name).read_text()) for name in ("planned.json", "report.json"))
-    assert planned["accountant"]["planned"]["epsilon"] == pytest.approx(expected, rel=1e-9)
-    assert planned["accountant"]["planned"]["epsilon"] >= expected
-    assert (realised["noise"]["adaptive_count_stddev"], realised["noise"]["restart_every"]) == (6.0, 2)
-    assert by_command.summary["claim"] == realised["claim"]
-    assert realised["accountant"]["planned"]["epsilon"] == pytest.approx(expected, rel=1e-9)
-    said = reports.headline(planned)
+    planned, realised = (reports.read(out / name) for name in ("planned.json", "report.json"))
+    assert planned.accountant.planned.epsilon == pytest.approx(expected, rel=1e-9)
+    assert planned.accountant.planned.epsilon >= expected
+    assert (realised.noise.adaptive_count_stddev, realised.noise.restart_every) == (6.0, 2)
+    assert by_command.summary["claim"] == realised.as_json()["claim"]
+    assert realised.accountant.planned.epsilon == pytest.approx(expected, rel=1e-9)
+    said = planned.headline
     assert "min-sep b≥2, k≤3" in said
     kept = states(realised)
     assert (kept["restarts"], kept["clipping"]) == ("holds", "holds")

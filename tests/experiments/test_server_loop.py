@@ -10,7 +10,7 @@ import pytest
 from run_folders import plan
 
 import tff_mf
-from tff_mf.experiments import guard, reports
+from tff_mf.experiments import guard
 from tff_mf.experiments.output import files
 from tff_mf.experiments.runs import names, server_loop
 from tff_mf.experiments.runs.checkpoints import Checkpoints
@@ -215,7 +215,7 @@ def test_rounds_of_nobody_do_not_hide_that_a_run_was_stopped(tmp_path, released)
                 guards.released(number)
         report = guards.end()
     assert critical(tmp_path / "run") == []
-    planned = report["accountant"]["planned"]
-    assert planned["epsilon"] > report["accountant"]["realised"]["epsilon"]
-    assert f"(μ={rounded_up(planned['mu'])})" in reports.headline(report)
-    assert "stopped after 2 of 6" in " ".join(report["warnings"])
+    planned = report.accountant.planned
+    assert planned.epsilon > report.accountant.realised.epsilon
+    assert f"(μ={rounded_up(planned.mu)})" in report.headline
+    assert "stopped after 2 of 6" in " ".join(report.warnings)

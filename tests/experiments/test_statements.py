@@ -167,9 +167,9 @@ def statement_of(plan, **more):
 def test_a_run_and_its_report_refuse_the_same(tmp_path):
     privacy = run_folders.plan(delta=0.5)
     report = run_folders.finished(tmp_path / "run", privacy=privacy)
-    assert [reason["field"] for reason in report["claim"]["reasons"]] == ["delta"]
+    assert [reason.field for reason in report.claim.reasons] == ["delta"]
     line = statement_of(privacy, population=20_000)
-    assert reports.headline(report) == line
+    assert report.headline == line
     assert line.startswith("NO ε CAN BE STATED: delta: δ = 0.5 is no smaller than 1 / 20000")
 
 

@@ -115,19 +115,19 @@ def test_files_of_a_run(finished):
 
 def test_both_reports_are_written_and_agree_with_the_run(finished):
     result, out, _ = finished
-    planned, realised = (json.loads((out / name).read_text()) for name in ("planned.json", "report.json"))
+    planned, realised = (reports.read(out / name) for name in ("planned.json", "report.json"))
     expected = tff_mf.epsilon(tff_mf.BLT.production("b100"), 5, SCHEMA, noise_multiplier=4.0, delta=1e-6)
-    assert planned["accountant"]["planned"]["epsilon"] == pytest.approx(expected, rel=1e-9)
+    assert planned.accountant.planned.epsilon == pytest.approx(expected, rel=1e-9)
     assert realised == result.report
-    assert realised["accountant"]["realised"]["epsilon"] <= planned["accountant"]["planned"]["epsilon"] * (1 + 1e-12)
+    assert realised.accountant.realised.epsilon <= planned.accountant.planned.epsilon * (1 + 1e-12)
     assert critical(out) == []
     assert set(states(realised).values()) == {"holds", "assumed"}
-    assert reports.headline(realised) == result.statement
-    assert realised["claim"]["state"] == "stated"
-    assert realised["about"]["started"] <= realised["about"]["ended"]
-    assert realised["about"]["clients"] > 0
-    assert realised["rounds"]["released"] == 5
-    assert realised["claim"]["simulation"]
+    assert realised.headline == result.statement
+    assert realised.claim.state == "stated"
+    assert realised.about.started <= realised.about.ended
+    assert realised.about.clients > 0
+    assert realised.rounds.released == 5
+    assert realised.claim.simulation
 
 
 # Long: test_hoisted_models.py has TFF's own steps, and the runs above what is done with them.

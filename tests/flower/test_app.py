@@ -3,7 +3,6 @@
 import doctest
 import importlib
 import io
-import json
 import logging
 import pathlib
 import runpy
@@ -74,12 +73,12 @@ def test_the_app_trains_and_its_report_is_clean(tmp_path, monkeypatch, capsys):
     grid = Nodes(8, client, config)
     server(grid, Context(run_id=1, node_id=1, node_config={}, state=RecordDict(), run_config=config))
     assert "accuracy on held-out modules" in capsys.readouterr().out
-    report = json.loads((tmp_path / "run" / "report.json").read_text())
+    report = reports.read(tmp_path / "run" / "report.json")
     assert reports.check(tmp_path / "run").problems == []
     # Clients clip by Flower's own mod, to a little less than the server.
-    assert report["device_reports"]["clipped"] == 0
-    assert report["device_reports"]["counted"] == 16
-    assert report["grid"]["integers"] == "int32"
+    assert report.device_reports.clipped == 0
+    assert report.device_reports.counted == 16
+    assert report.grid.integers == "int32"
 
 
 def test_nodes_need_no_tff_mf(tmp_path):

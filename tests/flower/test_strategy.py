@@ -68,7 +68,7 @@ def test_a_run_ends_with_a_clean_report(tmp_path):
     assert reports.check(tmp_path).problems == []
     assert len(rows(tmp_path)) == ROUNDS * COHORT
     assert list((tmp_path / "checkpoints").iterdir()) == []
-    assert "ε" in reports.headline(report)
+    assert "ε" in report.headline
     assert result.train_metrics_clientapp == {}
     sent = fleet.sent[-1].content["config"]
     assert sent["server-round"] == ROUNDS

@@ -261,7 +261,7 @@ def reported(runs: Runs, work: pathlib.Path, each: int, generator: random.Random
     before = reports.check(runs.finished).problems
     if before:
         raise RuntimeError(f"the undisturbed run has problems: {before}")
-    headline = reports.headline(reports.build(runs.finished, realised=True))
+    headline = reports.build(runs.finished, realised=True).headline
 
     def work_of(name: str) -> bool:
         found = reports.check(folder)
@@ -269,7 +269,7 @@ def reported(runs: Runs, work: pathlib.Path, each: int, generator: random.Random
         told = [*found.problems, *(text for text in found.warnings if name == names.REPORT_TEXT and name in text)]
         if told:
             raise InputErrorOfCommand(told[0])
-        return reports.headline(reports.build(folder, realised=True)) == headline
+        return reports.build(folder, realised=True).headline == headline
 
     for name in _REPORTED:
         for kind in kinds(each, "from another run"):

@@ -326,7 +326,7 @@ def _reports(folder: pathlib.Path) -> list[Reader]:
         return None if reports.check(folder).differs else hashlib.sha256(data)
 
     return [
-        Reader(name="report (JSON)", made=_json_of(report), read=read_report),
+        Reader(name="report (JSON)", made=_json_of(report.as_json()), read=read_report),
         Reader(name="run.json", made=_json_of(json.loads(run)), read=read_run),
     ]
 

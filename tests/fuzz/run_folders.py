@@ -104,7 +104,7 @@ def run(
     metrics(folder, len(rounds))
 
 
-def finished(folder: pathlib.Path, **more: Any) -> dict[str, Any]:
+def finished(folder: pathlib.Path, **more: Any) -> reports.Report:
     """Writes a complete run and its report, by the arguments of `start` and `run`, and returns the report."""
     of_run = inspect.signature(run).parameters
     start(folder, **{name: value for name, value in more.items() if name not in of_run})

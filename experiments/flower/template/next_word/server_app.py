@@ -8,7 +8,7 @@ from flwr.serverapp import Grid, ServerApp
 
 import tff_mf
 from next_word import data, task
-from tff_mf.experiments import flower, reports
+from tff_mf.experiments import flower
 from tff_mf.experiments.flower import cohorts
 
 app = ServerApp()
@@ -65,7 +65,7 @@ def main(grid: Grid, context: Context) -> None:
         result = strategy.start(grid, train_config=ConfigRecord(), evaluate_fn=measured)
         report = strategy.end()
     measures = result.evaluate_metrics_serverapp
-    print(reports.headline(report))
+    print(report)
     print(f"accuracy on held-out modules: {measures[rounds]['accuracy']:.3f}" if rounds in measures else "", flush=True)
 
 
