@@ -394,17 +394,20 @@ def run_missing(
     say(f"{len(planned)} runs, {len(planned) - len(left)} done already")
     failed: dict[str, str] = {}
     waiting, running, start = list(left), dict[subprocess.Popen, PlannedRun](), time.monotonic()
-    told, told_at = set[str](), start
+    told, told_at = set[tuple[str, str]](), start
 
     def end(name: str, status: int) -> None:
         ended = len(left) - len(waiting) - len(running)
         minutes = (time.monotonic() - start) / ended * (len(left) - ended) / 60
+        # Runs that go on say themselves how long they take.
+        remaining = f", {minutes:.0f} min left" if waiting else ""
         if is_done(out, name):
-            outcome = f"accuracy {100 * typed.read(out / 'runs' / name / SUMMARY, Summary, 'summary').accuracy:.2f} %"
+            summary = typed.read(out / "runs" / name / SUMMARY, Summary, "summary")
+            outcome = f"test accuracy {100 * summary.accuracy:.2f} %"
         else:
             failed[name] = _last_line(logs[name]) or f"ended with status {status}"
             outcome = f"FAILED: {failed[name]}"
-        say(f"{ended} of {len(left)}, {minutes:.0f} min left: {name}: {outcome}")
+        say(f"{ended} of {len(left)}{remaining}: {name}: {outcome}")
         progress.step()
 
     with progress.bar("compare", len(left)):
@@ -418,10 +421,11 @@ def run_missing(
                     end(running.pop(process).name, _reaped(process))
                 if time.monotonic() > told_at + _SECONDS_BETWEEN_LINES:
                     # Each run says how far it is in its log.
-                    lines = [line for run in running.values() if (line := _last_line(logs[run.name])) not in told]
-                    for line in filter(None, lines):
-                        say(line)
-                    told.update(lines)
+                    lines = {run.name: _last_line(logs[run.name]) for run in running.values()}
+                    for name, line in lines.items():
+                        if line and (name, line) not in told:
+                            say(f"{name}: {line}")
+                    told.update(lines.items())
                     told_at = time.monotonic()
         finally:
             for process in running:

@@ -31,7 +31,7 @@ GUARANTEE = re.compile(r"- ε = 2, ([a-z; ]+): Simulated: ε≤(\d+\.\d+) at δ=
 # What a line that was run, and everything that it started, has in its environment.
 MARK = "TFF_MF_FRONT_DOOR"
 LOGGED = re.compile(
-    r"(blt|identity)-\w+: round \d+ of \d+, \d+ s left(, accuracy 0\.\d+)?|noise / signal = .*|clients of a round .*|"
+    r"round \d+ of \d+(, \d+ s left)?(, validation accuracy 0\.\d+)?|noise / signal = .*|clients of a round .*|"
 )
 PROGRESS = re.compile(rf"(compare|demo): .*|{LOGGED.pattern}")
 PIP_WARNS = "WARNING: "

@@ -31,14 +31,11 @@ _MODULES = {
 }
 # Groups of options in the help of every command; the others stand below.
 _PANELS = {
-    "What": "preset config assigned show spec list dataset mechanism of buffers bands diagonals rank objective grid "
-    "dimension rounds epochs thorough",
-    "Who takes part": "population clients_per_round cohort sampling min_sep max_participations groups secret_cohorts",
-    "Privacy": "epsilon noise_multiplier delta adjacency clip_norm restart_every without_epsilon insecure_seed",
-    "Training": "workload model initial_model vocab_size embedding_size units batch_size max_examples "
-    "server_learning_rate server_momentum seed evaluate_every evaluation_examples force resume checkpoint_every "
-    "threads",
-    "Output": "out plot html task_name as_json",
+    "What": "preset config assigned show dataset mechanism buffers bands workload grid dimension rounds epochs "
+    "thorough",
+    "Who takes part": "population clients_per_round sampling min_sep max_participations secret_cohorts",
+    "Privacy": "epsilon noise_multiplier delta without_epsilon insecure_seed",
+    "Output": "force resume out plot task_name as_json",
 }
 _SETTINGS = {
     "help_option_names": ["-h", "--help"],

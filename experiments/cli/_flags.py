@@ -35,6 +35,7 @@ class Flags:
         sampling: The word of --sampling.
         parameters: The parameters of --sampling that were given.
         ramp: The server's momentum, warmup and cooldown, as far as they were given for --workload.
+        diagonals: Of a structured mechanism, as `rank` and `approximates`.
     """
 
     rounds: int | None = None
@@ -46,6 +47,9 @@ class Flags:
     bands: int | None = None
     buffers: int | None = None
     unit_norms: bool | None = None
+    diagonals: int | None = None
+    rank: int | None = None
+    approximates: str | None = None
     sampling: str | None = None
     parameters: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     population: int | None = None
@@ -116,10 +120,11 @@ class Flags:
     def check_amplified(self) -> None:
         """Refuses what no theorem here amplifies, where cohorts are drawn in secret."""
         restarts = self.restart_every is not None
-        for flag, given in (("--adjacency replace-one", self.adjacency != "zero-out"), ("--restart-every", restarts)):
+        for name, given in (("adjacency", self.adjacency != "zero-out"), ("restart_every", restarts)):
             if given and self.sampling in SECRET:
                 raise click.UsageError(
-                    f"--sampling {self.sampling} does not go with {flag}: no theorem here covers both; leave one out."
+                    f"--sampling {self.sampling} does not go with --set {name}={getattr(self, name)}: no theorem here "
+                    "covers both; leave one out."
                 )
 
     def chosen_workload(self, rounds: int) -> tff_mf.Workload | None:

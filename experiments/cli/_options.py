@@ -8,18 +8,18 @@ import functools
 import inspect
 import tomllib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import rich_click as click
 from click import get_current_context
 from click.core import ParameterSource
 
-from tff_mf.accounting import ADJACENCIES
 from tff_mf.base import required_packages, validation
 from tff_mf.planning import by_name
 
 from ..output import typed
+from ..output.typed import Count
 from ..runs.derived import WORDS as GRID_WORDS
 from ..runs.settings import FIELDS, MODELS, PROPOSED, RunSettings
 from ..sampling.settings import SAMPLINGS
@@ -79,12 +79,6 @@ class NumberOr(click.ParamType):
             )
 
 
-def _specs() -> list[str]:
-    from ..compare import spec_names
-
-    return spec_names()
-
-
 def _presets() -> list[str]:
     from ..runs import layers
 
@@ -92,7 +86,6 @@ def _presets() -> list[str]:
 
 
 MECHANISM = Words(lambda: (*by_name.names(), *by_name.production()), or_file=True)
-SPEC = Words(_specs)
 _DATASET = Words(lambda: ("pydoc", "stackoverflow", "sqlite:"), or_file=True)
 
 # Fields of a run whose values are more than numbers and texts.
@@ -132,10 +125,6 @@ _OPTIONS: dict[str, dict[str, Any]] = {
         "help": "Number of clients that can take part; no guarantee is stated unless δ is below 1 / population.",
     },
     "epochs": {"type": int, "help": "Number of passes over the examples."},
-    "adjacency": {
-        "type": Words(ADJACENCIES),
-        "help": "zero-out, or replace-one, which doubles the sensitivity.  [default: zero-out]",
-    },
     "dimension": {"type": int, "help": "Number of model parameters: what a grid costs depends on it."},
     "preset": {
         "type": Words(_presets),
@@ -146,32 +135,47 @@ _OPTIONS: dict[str, dict[str, Any]] = {
         "metavar": "FILE",
         "help": "TOML file with a [run] table of settings, and `preset` if need be.",
     },
-    "show": {"is_flag": True, "help": "Print all settings and where each is from, and do nothing else."},
+    "show": {
+        "is_flag": True,
+        "help": "Print all settings, what they mean and where each is from, and do nothing else.",
+    },
     "without_epsilon": {"is_flag": True, "help": "Train although no ε can be stated."},
     "insecure_seed": {"type": int, "help": "Seed of the noise: TEST ONLY, there is no privacy then."},
     "resume": {"is_flag": True, "help": "Resume the run in --out, with all settings that it began with."},
-    "threads": {
-        "type": int,
-        "help": "Threads inside an operation of its own worker, such as a matrix product; 1 if not given.",
-    },
     "out": {"metavar": "PATH", "help": "The file or the new folder to write."},
     "plot": {"metavar": "FILE", "help": "Draw it too: PNG, SVG or PDF by the ending."},
 }
 
-SAMPLING = ("sampling", "min_sep", "max_participations", "groups")
-SETTING = ("rounds", *SAMPLING, "restart_every", "adjacency")
-WORKLOAD = ("workload", "server_momentum", "objective")
+SETTING = ("rounds", "sampling", "min_sep", "max_participations")
 COHORTS = ("population", "clients_per_round")
 # Of the guarantee of a mechanism.
-GUARANTEE = (*SETTING, *WORKLOAD, "bands", "buffers", *COHORTS, "grid", "dimension")
+GUARANTEE = (*SETTING, "workload", "bands", "buffers", *COHORTS, "grid", "dimension")
 # Given by --set.
-MORE_OF_SAMPLING = ("hours", "round_minutes")
-MORE = (*MORE_OF_SAMPLING, "server_warmup", "server_cooldown")
+MORE = (
+    *("groups", "hours", "round_minutes", "restart_every", "adjacency"),
+    *("objective", "server_momentum", "server_warmup", "server_cooldown"),
+)
 
 _MECHANISMS = (
     "FILE is an artifact, tree-full, tree-online, tree-vanilla, identity or production:NAME (b100, b400, b1000); or "
     "blt, scaled-blt, banded, banded-toeplitz or dense, which are optimized for the setting."
 )
+
+
+class _MoreSettings(RunSettings, kw_only=True):
+    """What `--set` gives to commands that plan no run, beside the settings of one.
+
+    Attributes:
+        adjacency: zero-out, or replace-one, which doubles the sensitivity.
+        diagonals: Number h of diagonals of the decoder that a structured mechanism keeps exactly.
+        rank: Rank r of its rest: noise needs h + r rows of memory.
+        approximates: A file, or any name of a mechanism.
+    """
+
+    adjacency: Literal["zero-out", "replace-one"] = "zero-out"
+    diagonals: Count | None = None
+    rank: Count | None = None
+    approximates: str | None = None
 
 
 def answers(function: Function) -> Function:
@@ -257,7 +261,7 @@ def setting(*names: str, required: Sequence[str] = (), more: Sequence[str] = MOR
         def run(**given: Any) -> Any:
             values = {name: given.pop(name, None) for name in (*names, *more)}
             typed.convert(
-                {name: values[name] for name in more if values[name] is not None}, typed.partial(RunSettings), "--set"
+                {name: values[name] for name in more if values[name] is not None}, typed.partial(_MoreSettings), "--set"
             )
             return function(flags=Flags.of(values), **given)
 

@@ -115,7 +115,8 @@ def settings(preset: Preset | None, layer: Layer, kind: type[typed.Record]) -> A
             facts["published"] = dict(row.published)
             results = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in row.published.items())
             about.append(f"published ({row.source}): {results}" if results else "")
-    rows = [(name, f"{_set(each['value'])} ({each['source']})") for name, each in shown.items()]
+    texts = typed.described(kind)
+    rows = [(name, f"{_set(each['value'])} ({each['source']}). {texts.get(name, '')}") for name, each in shown.items()]
     return Answer(facts, [*about, Facts(rows)])
 
 

@@ -15,7 +15,7 @@ from ._screens import Answer
 
 @_options.command()
 @_options.mechanism
-@_options.setting(*_options.SETTING, *_options.WORKLOAD, "bands", "buffers")
+@_options.setting(*_options.SETTING, "workload", "bands", "buffers")
 @_options.option("plot")
 def show(file: str, flags: Flags, plot: str | None) -> Answer:
     """Print a mechanism's parameters, sensitivity and losses, for its own setting or another.
@@ -24,7 +24,7 @@ def show(file: str, flags: Flags, plot: str | None) -> Answer:
     mechanisms at equal privacy. --plot draws C, C⁻¹ and B = A·C⁻¹, their first columns, and the error of each round.
     """
     if plot is not None and flags.restart_every is not None:
-        raise click.UsageError("--plot does not go with --restart-every: it draws one restart; leave that out.")
+        raise click.UsageError("--plot does not go with --set restart_every: it draws one restart; leave that out.")
     _options.check_plot(plot)
     mechanism, setting = _in_its_setting(file, flags)
     if plot is not None:

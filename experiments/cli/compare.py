@@ -5,21 +5,17 @@ import pathlib
 import rich_click as click
 
 from tff_mf.base import validation
-from tff_mf.base.errors import InputValueError
 
 from ..output.console import Facts
 from . import _options
 from ._screens import Answer
 
 # Options that leave out the runs, with those that they go with.
-_ALONE: dict[str, set[str]] = {"listed": {"as_json"}, "dry_run": {"as_json", "file", "spec", "dataset"}}
+_ALONE: dict[str, set[str]] = {"listed": {"as_json"}, "dry_run": {"as_json", "spec", "dataset"}}
 
 
 @_options.command()
-@click.argument("file", metavar="[SPEC.toml]", type=click.Path(), required=False)
-@click.option(
-    "--spec", type=_options.SPEC, help="Specification of a paper's table or figure, in place of a file; see --list."
-)
+@click.argument("spec", metavar="SPEC", required=False)
 @click.option("--list", "listed", is_flag=True, help="List the specifications of the papers, and do nothing else.")
 @click.option(
     "--dry-run", is_flag=True, help="Check the settings of each run, count rounds and updates, train nothing."
@@ -27,35 +23,30 @@ _ALONE: dict[str, set[str]] = {"listed": {"as_json"}, "dry_run": {"as_json", "fi
 @_options.option("dataset")
 @_options.option("out")
 @click.option("--jobs", type=int, default=1, show_default=True, help="Number of runs at a time.")
-def compare(
-    file: str | None,
-    spec: str | None,
-    listed: bool,
-    dry_run: bool,
-    dataset: str | None,
-    out: str | None,
-    jobs: int,
-) -> Answer:
+def compare(spec: str | None, listed: bool, dry_run: bool, dataset: str | None, out: str | None, jobs: int) -> Answer:
     """Train with every combination of a grid, and compare the results in a table and two pictures.
 
-    The grid comes from a file, or from a paper's table (--spec). Finished runs are not repeated, so that an interrupted
-    comparison continues. --dataset takes the place of the specified data set; --out is runs/ and the name of the
-    specification if not given. Exit status 1 if a run failed.
+    SPEC is a TOML file with the grid, or a name of a paper's table or figure, which --list shows. Finished runs are not
+    repeated, so that an interrupted comparison continues. --dataset takes the place of the specified data set; --out is
+    runs/ and the name of the specification if not given. Exit status 1 if a run failed.
     """
     _options.check_together(_ALONE)
-    return _listed() if listed else compared(file, spec, dataset=dataset, out=out, jobs=jobs, dry_run=dry_run)
+    if listed:
+        return _listed()
+    if spec is None:
+        raise click.UsageError("SPEC is missing: name a TOML file, or one of the specifications that --list shows.")
+    return compared(spec, dataset=dataset, out=out, jobs=jobs, dry_run=dry_run)
 
 
-def compared(
-    file: str | None, spec: str | None, *, dataset: str | None, out: str | None, jobs: int, dry_run: bool = False
-) -> Answer:
+def compared(spec: str, *, dataset: str | None, out: str | None, jobs: int, dry_run: bool = False) -> Answer:
     """Does what `compare` is asked for."""
     from tff_mf.base import required_packages
 
     from .. import compare as sweep
 
     validation.whole("jobs", jobs)
-    path = _path_of(file, spec)
+    is_file = spec.endswith(".toml") or pathlib.Path(spec).exists()
+    path = pathlib.Path(spec) if is_file else sweep.spec_path(spec)
     settings = [run.settings for run in sweep.read(path, dataset=dataset)]
     rounds, updates = (sum(run.rounds for run in settings), sum(run.rounds * run.clients_per_round for run in settings))
     in_words = f"{path.stem}: {len(settings):,} runs of {rounds:,} rounds and {updates:,} client updates."
@@ -79,16 +70,6 @@ def compared(
     written = [str(folder), *(str(folder / picture) for picture in result.pictures)]
     words = sweep.blocks(result, name=path.stem, written=written)
     return Answer(result.as_json(), words, failed=bool(result.runs_failed))
-
-
-def _path_of(file: str | None, spec: str | None) -> pathlib.Path:
-    from ..compare import spec_names, spec_path
-
-    if file in spec_names() and spec is None and not pathlib.Path(file).exists():
-        raise InputValueError(f"SPEC.toml={file!r} is no file; did you mean --spec {file}?")
-    if (file is None) == (spec is None):
-        raise InputValueError("Give either a file, SPEC.toml, or --spec NAME, and not both; --list shows the names.")
-    return spec_path(spec) if spec is not None else pathlib.Path(file or "")
 
 
 def _listed() -> Answer:

@@ -10,8 +10,8 @@ from .compare import compared
 def demo(out: str | None) -> Answer:
     """Train with correlated (blt) and with independent noise (identity) at the same (ε, δ), and compare.
 
-    As `tff-mf compare --spec demo --jobs 2`: writes both runs, a table and two pictures to --out, runs/demo if not
+    As `tff-mf compare demo --jobs 2`: writes both runs, a table and two pictures to --out, runs/demo if not
     given, in about a minute on 2 cores after installation. Runs that are done are not repeated: delete the folder to
     train anew.
     """
-    return compared(None, "demo", dataset=None, out=out, jobs=2)
+    return compared("demo", dataset=None, out=out, jobs=2)

@@ -24,7 +24,7 @@ _AMPLIFIED = "cyclic-poisson"
 _NO_BANDS = "--bands is missing: give it, or a --sampling, of which --min-sep is used."
 _STRUCTURED = "structured"
 # What `structured` alone takes.
-_OWN = ("diagonals", "rank", "of")
+_OWN = ("diagonals", "rank", "approximates")
 _FILE = "The file has the mechanism of one restart; the figures are for the whole run."
 
 
@@ -79,11 +79,11 @@ def _amplified(flags: Flags, target: Target) -> Made:
     if flags.unit_norms is False:
         raise InputValueError("unit_norms=False does not go with --sampling: bands are chosen with columns of norm 1.")
     if flags.objective not in (None, "rms"):
-        raise click.UsageError("--objective max does not go with --sampling: bands are chosen by their RMS error.")
+        raise click.UsageError("--set objective=max does not go with --sampling: bands are chosen by their RMS error.")
     rounds = flags.rounds_for()
     known = flags.parameters.get("groups", bands)
     if known is not None and bands not in (None, known):
-        raise click.UsageError(f"--bands {bands} must be --groups {known}: leave one of the two out.")
+        raise click.UsageError(f"--bands {bands} must be groups={known}: leave one of the two out.")
     best = tff_mf.amplified_bands(
         rounds=rounds, **cohorts, **level, bands=None if known is None else [validation.whole("groups", known)]
     )[0]
@@ -196,55 +196,39 @@ def _kinds() -> list[str]:
 @_options.command()
 @click.argument("kind", metavar="KIND", type=_options.Words(_kinds, checked=True))
 @_options.setting(
-    *(*_options.SETTING, *_options.WORKLOAD, *_options.COHORTS, "bands", "buffers"),
+    *(*_options.SETTING, "workload", *_options.COHORTS, "bands", "buffers"),
     required=("rounds",),
-    more=(*_options.MORE, "unit_norms"),
+    more=(*_options.MORE, "unit_norms", *_OWN),
 )
 @_options.option("epsilon")
 @_options.option("delta")
-@click.option("--diagonals", type=int, help="Number h of diagonals of the decoder that `structured` keeps exactly.")
-@click.option("--rank", type=int, help="Rank r of the rest of `structured`: noise needs h + r rows of memory.")
-@click.option(
-    "--of",
-    type=_options.MECHANISM,
-    metavar="MECHANISM",
-    help="What `structured` approximates: a FILE, or any name; dense if not given.",
-)
 @_options.option("out", required=True)
-def optimize(
-    kind: str,
-    flags: Flags,
-    epsilon: float | None,
-    delta: float | None,
-    out: str,
-    diagonals: int | None,
-    rank: int | None,
-    of: str | None,
-) -> Answer:
+def optimize(kind: str, flags: Flags, epsilon: float | None, delta: float | None, out: str) -> Answer:
     """Optimize a mechanism for a setting, and save it.
 
     KIND is blt (a buffered linear Toeplitz mechanism), banded (BandMF), banded-toeplitz, scaled-blt (less error,
     for exactly so many rounds), dense (of minimal RmsLoss, with a bound on its distance from the optimum), or
-    structured: a decoder of a few diagonals plus a low-rank part, which approximates the decoder of another mechanism.
+    structured: a decoder of a few diagonals plus a low-rank part (--set diagonals=H --set rank=R), which approximates
+    the decoder of another mechanism (--set approximates=FILE, or any name; dense if not given).
 
     Without --sampling and its parameters, each client is assumed to take part once; for banded, any number of times, as
     many rounds apart as there are bands. The assumed participation is printed. With --epsilon and --delta, so is the
     smallest σ that keeps the whole run within them.
 
-    With --sampling cyclic-poisson and without --groups, banded has the number of bands of least error at (ε, δ) with
+    With --sampling cyclic-poisson and without groups, banded has the number of bands of least error at (ε, δ) with
     amplification.
     """
-    own = {"diagonals": diagonals, "rank": rank, "of": of}
     for name in _OWN:
-        if own[name] is not None and kind != _STRUCTURED:
-            raise click.UsageError(f"--{name} goes with `optimize structured`.")
-        if own[name] is None and kind == _STRUCTURED and name != "of":
-            raise click.UsageError(f"--{name} is missing: `optimize structured` needs it.")
+        given = getattr(flags, name)
+        if given is not None and kind != _STRUCTURED:
+            raise click.UsageError(f"--set {name}={given} goes with `optimize structured`.")
+        if given is None and kind == _STRUCTURED and name != "approximates":
+            raise click.UsageError(f"--set {name}=NUMBER is missing: `optimize structured` needs it.")
     target = _target_of(epsilon, delta, flags)
     files.check_file(out)
     start = time.perf_counter()
-    if diagonals is not None and rank is not None:
-        found = _structured(flags, of or "dense", diagonals, rank)
+    if flags.diagonals is not None and flags.rank is not None:
+        found = _structured(flags, flags.approximates or "dense", flags.diagonals, flags.rank)
     elif kind == "banded" and flags.sampling == _AMPLIFIED:
         found = _amplified(flags, target)
     else:

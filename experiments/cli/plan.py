@@ -25,7 +25,7 @@ _TAKEN = ("min-sep", "single", "fixed-epochs", "poisson", "cyclic-poisson", "bal
 
 @_options.command()
 @_options.setting(
-    *(*_options.COHORTS, *_options.SETTING, *_options.WORKLOAD),
+    *(*_options.COHORTS, *_options.SETTING, "workload"),
     required=("population", "clients_per_round", "rounds"),
 )
 @_options.option("delta", required=True)
@@ -53,7 +53,7 @@ def plan(
 
     With --sampling poisson or cyclic-poisson, numbers of bands are compared too, with amplification, which holds only
     if cohorts are drawn at random and remain secret; with balls-in-bins, all mechanisms are, by estimates, and the
-    recommended one is certified. If not given, --groups is found too, or as large as the population allows.
+    recommended one is certified. If not given, groups (--set) is found too, or as large as the population allows.
 
     --out writes the plan of the recommended mechanism to a folder, which `tff_mf.Plan.load` reads, for
     `private_fed_avg`, Flower and Keras.

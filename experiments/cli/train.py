@@ -8,9 +8,11 @@ import rich_click as click
 from click import get_current_context
 
 import tff_mf
+from tff_mf.base import required_packages
 
 from ..output.console import Block, Facts
-from ..runs import layers, statements
+from ..runs import folders, layers, statements
+from ..runs.folders import ExecutionSettings
 from ..runs.settings import RunSettings
 from ..runs.summary import Summary
 from . import _options, _screens
@@ -18,18 +20,16 @@ from ._screens import Answer
 
 if TYPE_CHECKING:
     from ..planning import signal_to_noise
-    from ..runs.folders import ExecutionSettings
     from ..training.program import TrainingResult
 
 
 # Fields of a run that have options of their own; --set gives the others.
 _OPTIONS = (
-    *("dataset", "mechanism", "bands", "buffers", "workload", "grid", "rounds", "clients_per_round", "cohort"),
-    *("sampling", "min_sep", "max_participations", "groups", "secret_cohorts"),
-    *("epsilon", "noise_multiplier", "delta", "clip_norm", "restart_every"),
-    *("model", "initial_model", "vocab_size", "embedding_size", "units", "batch_size", "max_examples"),
-    *("server_learning_rate", "server_momentum", "evaluate_every", "evaluation_examples", "seed"),
+    *("dataset", "mechanism", "rounds", "clients_per_round", "sampling", "min_sep", "max_participations"),
+    *("secret_cohorts", "epsilon", "noise_multiplier", "delta"),
 )
+# What else --set gives: how the run is executed, and a seed of the noise, with which there is no privacy.
+_EXECUTION = ("checkpoint_every", "clients_at_once", "threads", "restarts")
 
 
 class Trained(Summary, kw_only=True):
@@ -54,27 +54,20 @@ class Trained(Summary, kw_only=True):
 @_options.option("preset")
 @_options.option("config")
 @_options.option("show")
-@_options.of_record(RunSettings, *_OPTIONS, more=("clients_at_once", "restarts"))
-@_options.option("insecure_seed")
+@_options.of_record(RunSettings, *_OPTIONS, more=(*_EXECUTION, "insecure_seed"))
 @_options.option("without_epsilon")
 @click.option("--force", is_flag=True, help="Train although the noise drowns what the run could learn.")
-@click.option("--checkpoint-every", type=int, default=25, show_default=True, help="Rounds between checkpoints.")
 @_options.option("resume")
-@_options.option("threads")
 @_options.option("out")
 def train(
     preset: str | None,
     config: str | None,
     show: bool,
-    insecure_seed: int | None,
     without_epsilon: bool,
     force: bool,
-    checkpoint_every: int,
     resume: bool,
-    threads: int | None,
     out: str | None,
-    clients_at_once: int | None = None,
-    restarts: int = 0,
+    insecure_seed: int | None = None,
     **flags: Any,
 ) -> Answer:
     """Train a next-word model with federated averaging and a mechanism's noise.
@@ -83,34 +76,26 @@ def train(
     algorithm=fed-sgd clients send one gradient each: FedSGD with momentum.
     At the end accuracy and the guarantee are printed, and what ran is in the files of --out, runs/train if not given.
 
-    --set also takes clients_at_once, the clients that TFF's worker trains at the same time (as many as this machine has
-    cores), and restarts, how often to resume automatically when a worker dies.
+    --show explains each setting. --set also takes checkpoint_every, the rounds between checkpoints (25);
+    clients_at_once, the clients that TFF's worker trains at the same time (as many as this machine has cores); threads
+    inside an operation of it (1); restarts, how often to resume automatically when it dies; and insecure_seed, a seed
+    of the noise: TEST ONLY, there is no privacy then.
     """
-    from ..runs import folders
-
+    execution = ExecutionSettings(resume=resume, **{name: flags.pop(name) for name in _EXECUTION if name in flags})
     file = None if config is None else pathlib.Path(config)
     chosen, layer = layers.resolve(preset, file, flags)
     get_current_context().with_resource(layers.sourced(layers.origins(chosen, layer, file)))
     if show:
         return _screens.settings(chosen, layer, RunSettings)
+    # First, so that nobody looks for settings that this environment cannot use.
+    required_packages.packages("Training", "tensorflow", "tensorflow_privacy", "tensorflow_federated")
     path, layer = pathlib.Path(out or "runs/train"), layers.placed(layer)
     if resume:
         layer = layers.begun(layer, folders.resumable_folder(path))
     settings = layers.settings(layer)
-    from tff_mf.base import required_packages
-
-    required_packages.packages("Training", "tensorflow", "tensorflow_privacy", "tensorflow_federated")
     from ..output import progress
     from ..planning import signal_to_noise
-    from ..runs.folders import ExecutionSettings
 
-    execution = ExecutionSettings(
-        checkpoint_every=checkpoint_every,
-        resume=resume,
-        clients_at_once=clients_at_once,
-        threads=threads,
-        restarts=restarts,
-    )
     privacy = _planned(settings, path, insecure_seed, resume=resume, without_epsilon=without_epsilon)
     if chosen and chosen.notes:
         # Printed after everything that can be refused quickly: a refusal is one line.
@@ -149,7 +134,7 @@ def _warn(signal: "signal_to_noise.Signal", *, force: bool) -> None:
 
 
 def _trained(
-    settings: RunSettings, privacy: "tff_mf.Plan", *, execution: "ExecutionSettings", **places: Any
+    settings: RunSettings, privacy: "tff_mf.Plan", *, execution: ExecutionSettings, **places: Any
 ) -> "TrainingResult":
     """Runs the training program, and says what computes at the same time."""
     from ... import aggregators
@@ -167,7 +152,7 @@ def _planned(
     settings: RunSettings, folder: pathlib.Path, insecure_seed: int | None, *, resume: bool, without_epsilon: bool
 ) -> "tff_mf.Plan":
     """Returns the privacy plan of a run; what can be refused is, all at once, before a mechanism is optimized."""
-    from ..runs import folders, run_record, statable
+    from ..runs import run_record, statable
     from ..runs.together import check_together
     from ..training import data_sizes
     from ..training.datasets import named_data

@@ -8,6 +8,8 @@ import msgspec
 import rich_click as click
 from click import get_current_context
 
+from tff_mf.base import required_packages
+
 from ..central_training import training
 from ..central_training.training import PRESETS, CentralSettings
 from ..output import typed
@@ -45,6 +47,7 @@ def train_central(
     get_current_context().with_resource(layers.sourced(layers.origins(chosen, layer, file)))
     if show:
         return _screens.settings(chosen, layer, CentralSettings)
+    required_packages.packages("Central training", "tensorflow", "tensorflow_privacy")
     folder, layer = pathlib.Path(out or "runs/train-central"), layers.placed(layer, ("mechanism",))
     if resume:
         layer = layers.begun(layer, training.resumable(folder), CentralSettings)
@@ -52,9 +55,6 @@ def train_central(
     settings.check()
     if not without_epsilon:
         settings.check_statable()
-    from tff_mf.base import required_packages
-
-    required_packages.packages("Central training", "tensorflow", "tensorflow_privacy")
     from ..output import progress
     from ..runs import folders, metrics
 

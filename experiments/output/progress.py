@@ -10,6 +10,8 @@ from typing import Any, TypeVar
 import click
 
 _SECONDS_BETWEEN_LINES = 15.0
+# Rounds that an estimate of the remaining time rests on.
+_FEWEST_TIMED = 3
 _ACCURACY = "accuracy_without_out_of_vocab_or_end_of_sentence"
 
 _T = TypeVar("_T")
@@ -88,36 +90,38 @@ class _Lines:
     """When a line is due, of work that takes minutes, where there is no bar."""
 
     def __init__(self) -> None:
-        self._start = self._last = time.monotonic()
+        self._last = time.monotonic()
 
-    def due(self, *, at_once: bool = False) -> float | None:
-        """Returns the seconds since the start if a line is due."""
+    def due(self, *, at_once: bool = False) -> bool:
+        """Returns whether a line is due."""
         now = time.monotonic()
         if sys.stderr.isatty() or (now - self._last < _SECONDS_BETWEEN_LINES and not at_once):
-            return None
+            return False
         self._last = now
-        return now - self._start
+        return True
 
 
 @contextlib.contextmanager
 def rounds(total: int, label: str, unit: str = "round") -> Iterator[Callable[[int, Mapping[str, float]], None]]:
     """Yields a function to call after every round, or other unit, with its number and metrics.
 
-    The remaining time is estimated from the rounds of this process, which are not all rounds of a resumed run.
+    The remaining time is estimated from rounds after the first of this process, whose time is mostly tracing.
     """
     lines, done = _Lines(), 0
-    before: int | None = None
+    first: tuple[int, float] | None = None
     with bar(label, total) as advance:
 
         def report(number: int, metrics: Mapping[str, float]) -> None:
-            nonlocal before, done
-            before = number - 1 if before is None else before
-            accuracy = f"accuracy {metrics[_ACCURACY]:.4f}" if _ACCURACY in metrics else ""
+            nonlocal first, done
+            first = first or (number, time.monotonic())
+            accuracy = f"validation accuracy {metrics[_ACCURACY]:.4f}" if _ACCURACY in metrics else ""
             advance(number - done, accuracy)
             done = number
-            if (seconds := lines.due(at_once=number >= total)) is not None:
-                left = seconds / max(1, number - before) * (total - number)
-                _print(f"{label}: {unit} {number} of {total}, {left:.0f} s left{', ' if accuracy else ''}{accuracy}")
+            if lines.due(at_once=number >= total):
+                timed, left = number - first[0], ""
+                if timed >= _FEWEST_TIMED and number < total:
+                    left = f"{(time.monotonic() - first[1]) / timed * (total - number):.0f} s left"
+                _print(", ".join(filter(None, (f"{unit} {number} of {total}", left, accuracy))))
 
         yield report
 
@@ -130,7 +134,7 @@ def search() -> Iterator[Callable[[Any], None]]:
 
         def report(where: Any) -> None:
             advance(1, f"{where.rounds} rounds, error {where.error:.6g}")
-            if lines.due() is not None:
+            if lines.due():
                 _print(f"optimize: {where.rounds} rounds, iteration {where.iteration}, error {where.error:.6g}")
 
         yield report

@@ -180,7 +180,7 @@ def warning(found: Signal) -> list[str]:
         lines.append(f"  it takes a cohort of        {found.cohort_needed:,} ({found.population_needed:,} clients)")
     if found.rate_needed is not None:
         lines.append(
-            f"  learning rate too high      --server-learning-rate {digits.downwards(found.rate_needed, 2)} at most"
+            f"  learning rate too high      --set server_learning_rate={digits.downwards(found.rate_needed, 2)} at most"
         )
     return lines
 

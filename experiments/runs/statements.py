@@ -276,7 +276,8 @@ def line(claim: Claim) -> str:
         parts.append(f"ρ={up(claim.zcdp_rho)} zCDP (μ={up(claim.mu)})")
     if claim.cohort != claim.clients_per_round:
         real = f" (of the clients that really train: ε≤{up(claim.epsilon_as_run)})" if claim.mu is not None else ""
-        parts.append(f"for cohorts of {claim.cohort}, simulated by {claim.clients_per_round}{real}")
+        less = f"{claim.cohort / claim.clients_per_round:.3g} times less noise"
+        parts.append(f"for cohorts of {claim.cohort}, simulated by {claim.clients_per_round} with {less}{real}")
     if claim.population is None:
         parts.append("if δ is below 1 / population")
     return f"{'; '.join(parts)}; tuning not covered."

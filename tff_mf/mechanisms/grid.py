@@ -154,8 +154,8 @@ def check_rows(kind: str, *, bands: int, dimension: int) -> None:
         raise InputValueError(
             f"grid with dimension={dimension} is refused: integer noise of a {kind} mechanism needs all {bands} rows "
             f"in memory, {entries:,} numbers, and the limit is {_MOST_ENTRIES:,}. Take a banded mechanism or a BLT; or "
-            "grid=None (--grid none), which gives up a guarantee about the numbers that are released: it is then that "
-            "of real numbers, and low bits of floats can give clients away."
+            "grid=None, in settings 'none', which gives up a guarantee about the numbers that are released: it is then "
+            "that of real numbers, and low bits of floats can give clients away."
         )
 
 
@@ -200,9 +200,9 @@ def bounds_of(mechanism: Mechanism) -> GridBounds[Any]:
     if rounds is None or rounds > MOST_WHOLE_ROUNDS:
         raise InputTypeError(
             f"mechanism of kind {run.kind!r} has no integer recursion for so many rounds: give it max_rounds of at "
-            f"most {MOST_WHOLE_ROUNDS}, or a recursion. Or pass grid=None (--grid none), which gives up a guarantee "
-            "about the numbers that are released: it is then that of real numbers, and low bits of floats can give "
-            "clients away."
+            f"most {MOST_WHOLE_ROUNDS}, or a recursion. Or pass grid=None, in settings 'none', which gives up a "
+            "guarantee about the numbers that are released: it is then that of real numbers, and low bits of floats "
+            "can give clients away."
         )
     encoder = run.encoder(rounds)
     entries = np.zeros_like(encoder)
