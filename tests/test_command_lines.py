@@ -72,9 +72,9 @@ NOT_RUN = [_NotRun(**entry) for entry in READ["not_run"]]
 MOST_NOT_RUN = 5
 # What may be put after a line of `tff-mf`: how much there is to do, and of which data.
 SIZES = {
-    *("--rounds", "--epochs", "--clients-per-round", "--cohort", "--population", "--min-sep", "--max-participations"),
-    *("--groups", "--bands", "--restart-every", "--checkpoint-every", "--evaluate-every", "--evaluation-examples"),
-    *("--model", "--vocab-size", "--embedding-size", "--units", "--max-examples", "--dataset", "--packages"),
+    *("--rounds", "--epochs", "--clients-per-round", "--population", "--min-sep", "--max-participations"),
+    *("cohort", "groups", "bands", "restart_every", "checkpoint_every", "evaluate_every", "evaluation_examples"),
+    *("model", "vocab_size", "embedding_size", "units", "max_examples", "--dataset", "--packages"),
     # A model this small learns nothing, and a training says so before it begins.
     "--force",
 }
@@ -111,7 +111,8 @@ def test_each_entry_belongs_to_a_line_says_why_and_changes_sizes_alone():
         assert any(line.startswith(entry.line) for line in _lines(entry.page)), entry
         assert entry.why, entry
         if entry.line.startswith("tff-mf "):
-            assert {word for word in shlex.split(entry.append) if word.startswith("-")} <= SIZES, entry
+            words = shlex.split(entry.append.replace("--set ", ""))
+            assert {word.partition("=")[0] for word in words if word.startswith("-") or "=" in word} <= SIZES, entry
 
 
 def test_at_most_five_lines_do_not_run_and_each_says_why():

@@ -87,8 +87,8 @@ def test_the_totals_are_those_of_the_tables():
 
 
 def test_specifications_of_the_page_exist_and_all_are_on_it():
-    assert set(re.findall(r"--spec ([\w-]+)", PAGE)) == {"NAME", *compare.spec_names()} - {"demo"}
-    table = (HERE / "docs" / "experiments.md").read_text().split("| `--spec` | runs |")[1].split("\n\n")[0]
+    assert set(re.findall(r"`(?:tff-mf )?compare ([\w-]+)", PAGE)) == {"NAME", *compare.spec_names()} - {"demo"}
+    table = (HERE / "docs" / "experiments.md").read_text().split("| SPEC | runs |")[1].split("\n\n")[0]
     # The first cell of a row has the names.
     cells = " ".join(re.findall(r"^\|([^|]+)\|", table, re.M))
     assert set(re.findall(r"`([\w-]+)`", cells)) == set(compare.spec_names())

@@ -21,13 +21,12 @@ from ._boundary import Group
 _COMMANDS = (
     *("demo", "optimize", "show", "plan", "account"),
     *("train", "train-central", "compare", "report"),
-    *("export", "export-model", "doctor"),
+    *("export", "doctor"),
 )
 # Modules of the commands that have none of their own name.
 _MODULES = {
     "show": "artifacts",
     "account": "guarantees",
-    "export-model": "export",
 }
 # Groups of options in the help of every command; the others stand below.
 _PANELS = {

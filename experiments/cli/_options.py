@@ -7,7 +7,7 @@ their own are given by `--set`.
 import functools
 import inspect
 import tomllib
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -21,7 +21,7 @@ from tff_mf.planning import by_name
 from ..output import typed
 from ..output.typed import Count
 from ..runs.derived import WORDS as GRID_WORDS
-from ..runs.settings import FIELDS, MODELS, PROPOSED, RunSettings
+from ..runs.settings import FIELDS, RunSettings
 from ..sampling.settings import SAMPLINGS
 from ._boundary import Command as Command
 from ._boundary import called
@@ -33,72 +33,51 @@ _LONGEST_METAVAR = 16
 
 
 class Words(click.ParamType):
-    """One of a few words; a wrong one is refused with the nearest.
+    """One of a few words; a wrong one is refused with the nearest."""
 
-    Args:
-        words: The words. Of a function, which may know more of them when a command runs, they are checked on use.
-        or_file: Whether the name of a file is valid too.
-        checked: Whether words of a function are checked here.
-    """
+    name = "word"
 
-    def __init__(
-        self, words: Sequence[str] | Callable[[], Iterable[str]], *, or_file: bool = False, checked: bool = False
-    ) -> None:
-        self.name = "name" if callable(words) else "word"
-        self._words, self._or_file, self._checked = words, or_file, checked or not callable(words)
+    def __init__(self, words: Sequence[str]) -> None:
+        self._words = words
 
     def get_metavar(self, param: click.Parameter, ctx: click.Context | None = None) -> str:
         """Returns the words if they are short."""
-        listed = "" if callable(self._words) else "|".join(self._words)
-        return f"[{listed}]" if 0 < len(listed) <= _LONGEST_METAVAR else self.name.upper()
+        listed = "|".join(self._words)
+        return f"[{listed}]" if len(listed) <= _LONGEST_METAVAR else "WORD"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Returns a value that may be valid."""
-        words = [*(self._words() if callable(self._words) else self._words)] if self._checked else [value]
-        if value not in words:
-            meant = validation.did_you_mean(str(value), words)
-            self.fail(f"{value!r} is none of {', '.join(words)}{meant}", param, ctx)
+        """Returns a value that is valid."""
+        if value not in self._words:
+            meant = validation.did_you_mean(str(value), self._words)
+            self.fail(f"{value!r} is none of {', '.join(self._words)}{meant}", param, ctx)
         return value
 
 
-class NumberOr(click.ParamType):
-    """A number, or a word in its place."""
+class _Bits(click.ParamType):
+    """Bits of a grid, or a word in their place."""
 
-    def __init__(self, number: click.ParamType, *words: str) -> None:
-        self.name, self._number, self._words = number.name, number, words
+    name = "integer"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float | int | str:
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | str:
         """Returns the number, or the word."""
-        if value in self._words:
+        if value in GRID_WORDS:
             return value
         try:
-            return self._number.convert(value, param, ctx)
-        except click.BadParameter:
-            self.fail(
-                f"{value!r} is neither a valid {self.name} nor {' nor '.join(map(repr, self._words))}.", param, ctx
-            )
+            return int(value)
+        except ValueError:
+            self.fail(f"{value!r} is neither a valid integer nor {' nor '.join(map(repr, GRID_WORDS))}.", param, ctx)
 
 
-def _presets() -> list[str]:
-    from ..runs import layers
-
-    return layers.PRESETS.names()
-
-
-MECHANISM = Words(lambda: (*by_name.names(), *by_name.production()), or_file=True)
-_DATASET = Words(lambda: ("pydoc", "stackoverflow", "sqlite:"), or_file=True)
+# The name of something, which is looked up when a command runs.
+NAME: dict[str, Any] = {"type": str, "metavar": "NAME"}
 
 # Fields of a run whose values are more than numbers and texts.
-_TYPES = {
-    "dataset": _DATASET,
-    "mechanism": MECHANISM,
-    "sampling": Words(SAMPLINGS),
-    "objective": Words(("rms", "max")),
-    "workload": Words(by_name.WORKLOADS),
-    "grid": NumberOr(click.INT, *GRID_WORDS),
-    "initial_model": click.Path(),
-    "model": Words(MODELS),
-    "server_learning_rate": NumberOr(click.FLOAT, PROPOSED),
+_TYPES: dict[str, dict[str, Any]] = {
+    "dataset": NAME,
+    "mechanism": NAME,
+    "sampling": {"type": Words(SAMPLINGS)},
+    "workload": {"type": Words(by_name.WORKLOADS)},
+    "grid": {"type": _Bits()},
 }
 
 
@@ -107,14 +86,10 @@ def _of_run() -> dict[str, dict[str, Any]]:
     texts, found = typed.described(RunSettings), {}
     for field in msgspec.structs.fields(RunSettings):
         kind = FIELDS[field.name][0]
-        how = (
-            {"is_flag": True, "flag_value": True, "default": None}
-            if kind is bool
-            else {"type": _TYPES.get(field.name, kind)}
-        )
+        how = {"is_flag": True, "flag_value": True, "default": None} if kind is bool else {"type": kind}
         plain = field.required or field.default is None or kind is bool
         text = texts.get(field.name, "") + ("" if plain else f"  [default: {field.default}]")
-        found[field.name] = {**how, "help": text}
+        found[field.name] = {**how, **_TYPES.get(field.name, {}), "help": text}
     return found
 
 
@@ -127,7 +102,7 @@ _OPTIONS: dict[str, dict[str, Any]] = {
     "epochs": {"type": int, "help": "Number of passes over the examples."},
     "dimension": {"type": int, "help": "Number of model parameters: what a grid costs depends on it."},
     "preset": {
-        "type": Words(_presets),
+        **NAME,
         "help": "Settings of a paper's experiment, which files and options override; see --show.",
     },
     "config": {
@@ -221,7 +196,8 @@ def assigned(*fields: str) -> Callable[[Function], Function]:
                     raise click.UsageError(f"--{name.replace('_', '-')} and --set {name} do not go together: give one.")
             return function(**{**given, **values})
 
-        rest = [name for name in fields if name not in _with_option(function)]
+        with_option = {each.name for each in getattr(function, "__click_params__", ())}
+        rest = [name for name in fields if name not in with_option]
         text = f"A setting that has no option, as in a TOML file; may be repeated: {', '.join(rest)}."
         how = {"cls": SetOption, "fields": fields, "metavar": "NAME=VALUE", "multiple": True, "help": text}
         return click.option("--set", "assigned", **how)(run)
@@ -229,12 +205,8 @@ def assigned(*fields: str) -> Callable[[Function], Function]:
     return add
 
 
-def _with_option(function: Function) -> set[str]:
-    return {each.name for each in getattr(function, "__click_params__", ())}
-
-
 def _assigned(texts: Sequence[str], fields: Sequence[str]) -> dict[str, Any]:
-    """Returns the values of --set by name: TOML, or a text if it is none."""
+    """Returns the values of --set by name: TOML, or a text if it is none; the last one counts, as of options."""
     found: dict[str, Any] = {}
     for text in texts:
         name, sign, value = (part.strip() for part in text.partition("="))
@@ -244,8 +216,6 @@ def _assigned(texts: Sequence[str], fields: Sequence[str]) -> dict[str, Any]:
         if name not in fields:
             meant = validation.did_you_mean(name, fields)
             raise click.UsageError(f"--set={text!r}: {name!r} is none of {', '.join(fields)}{meant}")
-        if name in found:
-            raise click.UsageError(f"--set={text!r} is given twice for {name}: leave one of them out.")
         try:
             found[name] = tomllib.loads(f"it = {value}")["it"]
         except ValueError:
@@ -276,7 +246,7 @@ def setting(*names: str, required: Sequence[str] = (), more: Sequence[str] = MOR
 def mechanism(function: Function) -> Function:
     """Adds the argument FILE, any name of a mechanism, and its description in the help."""
     function.__doc__ = f"{inspect.cleandoc(function.__doc__ or '')}\n\n{_MECHANISMS}"
-    return click.argument("file", metavar="FILE", type=MECHANISM)(function)
+    return click.argument("file", metavar="FILE")(function)
 
 
 def check_plot(file: str | None) -> None:

@@ -1,4 +1,4 @@
-"""`tff-mf export` and `tff-mf export-model`: a deployment, or a trained model, as files."""
+"""`tff-mf export`: a deployment, or a trained model, as files."""
 
 import pathlib
 from collections.abc import Mapping
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 @click.argument("source", metavar="RUN|CONFIG")
 @_options.option("out", required=True)
 @click.option(
+    "--model-only", is_flag=True, help="Write the trained model of RUN alone, with its final privacy report."
+)
+@click.option(
     "--longest-round",
     "round_minutes",
     type=float,
@@ -34,6 +37,7 @@ if TYPE_CHECKING:
 def export(
     source: str,
     out: str,
+    model_only: bool,
     round_minutes: float,
     population: int | None,
     task_name: str | None,
@@ -44,7 +48,13 @@ def export(
 
     RUN is a folder of `tff-mf train`, CONFIG a TOML file of its settings; --grid is theirs if not given. A deployment
     starts from the beginning, with the whole cohort and all of its noise.
+
+    With --model-only, RUN is a finished run, or a finished deployment, and its trained model is written as SavedModel and
+    for TensorFlow Lite; none of the server's state is.
     """
+    if model_only:
+        _options.check_together({"model_only": {"source", "out", "as_json"}})
+        return _of_model(pathlib.Path(source), pathlib.Path(out))
     from tff_mf.base import required_packages, validation
 
     # First, so that wrong values are refused before a data set is made.
@@ -120,15 +130,8 @@ def _numbers(grid: Mapping[str, Any] | None) -> str:
     return f"integers of {grid['bits']} bits; at most {grid['max_clients']} clients in a sum of {grid['integers']}"
 
 
-@_options.command()
-@click.argument("run", metavar="RUN")
-@_options.option("out", required=True)
-def export_model(run: str, out: str) -> Answer:
-    """Write the trained model of a run as SavedModel and for TensorFlow Lite, with its final privacy report.
-
-    RUN is the folder of a finished run of `tff-mf train`, or of a finished deployment. None of the server's state is
-    written.
-    """
+def _of_model(run: pathlib.Path, out: pathlib.Path) -> Answer:
+    """Writes the trained model of a run."""
     from tff_mf.base import required_packages
 
     required_packages.packages("Exporting", "tensorflow", "tensorflow_privacy", "tensorflow_federated")
@@ -136,18 +139,17 @@ def export_model(run: str, out: str) -> Answer:
     from ..output import progress
 
     # Before TensorFlow is loaded, so that errors come at once.
-    folder = pathlib.Path(run)
-    bundles.check_trained(folder)
-    bundles.check_new_folder(pathlib.Path(out))
+    bundles.check_trained(run)
+    bundles.check_new_folder(out)
 
     from ..bundles import publishing
 
-    with progress.bar("export-model", 3):
-        result = publishing.export_model(folder, pathlib.Path(out))
+    with progress.bar("export", 3):
+        result = publishing.export_model(run, out)
     rows = [
         ("guarantee", result["headline"]),
         ("parameters", f"{result['parameters']:,}"),
         ("TensorFlow Lite", result["lite"] or f"none: {result['lite_reason']}"),
     ]
     written = f"wrote the model of {run}, with its privacy report, to {out}"
-    return Answer({"out": out, **result}, [written, Facts(rows)])
+    return Answer({"out": str(out), **result}, [written, Facts(rows)])

@@ -168,7 +168,7 @@ class Found:
             figures(facts, shown),
             facts.get("amplified_statement", ""),
             *below,
-            _unchecked(claim),
+            f"Not checked: {'; '.join(claim.not_checked)}." if claim is not None and claim.not_checked else "",
         ]
         return Answer(statements.without_epsilon(facts) if refused else facts, blocks, failed=refused)
 
@@ -195,11 +195,6 @@ class Found:
         """Returns the rule of a sensitivity, which is for zero-out, and the value for replace-one if that is asked."""
         other = {"sensitivity_replace_one": 2 * as_run} if self.setting.adjacency == "replace-one" else {}
         return {**other, "sensitivity_exact": found.exact, "sensitivity_rule": found.rule}
-
-
-def _unchecked(claim: statements.Claim | None) -> str:
-    """Returns what a stated ε rests on, in one paragraph."""
-    return f"Not checked: {'; '.join(claim.not_checked)}." if claim is not None and claim.not_checked else ""
 
 
 def found(file: str, flags: Flags) -> Found:

@@ -13,7 +13,7 @@ from tff_mf.planning import MechanismSetting, by_name
 
 from ..output import files, progress
 from ..runs import statements
-from ..sampling.settings import SECRET, SamplingSettings
+from ..sampling.settings import SECRET
 from . import _options, guarantees
 from ._flags import Flags
 from ._screens import Answer
@@ -90,7 +90,9 @@ def _amplified(flags: Flags, target: Target) -> Made:
     with progress.search() as report:
         found = by_name.search("banded", rounds=rounds, participation=None, bands=best.bands, progress=report)
     entries = {"bands": best.bands, "unit_norms": True, "amplified_rms_error": best.rms_error}
-    return _found_for(flags.drawn(groups=best.bands), found, flags), entries
+    drawn = flags.drawn(groups=best.bands)
+    setting = flags.setting(participation=drawn.schema(rounds))
+    return Found(mechanism=found, setting=setting, flags=flags, drawn=drawn), entries
 
 
 def _for_amplification(flags: Flags, target: Target) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -127,11 +129,6 @@ def _structured(flags: Flags, of: str, diagonals: int, rank: int) -> Made:
 
 def _found(mechanism: tff_mf.Mechanism, setting: MechanismSetting, flags: Flags) -> Found:
     drawn = flags.drawn() if flags.says_participation else None
-    return Found(mechanism=mechanism, setting=setting, flags=flags, drawn=drawn)
-
-
-def _found_for(drawn: SamplingSettings, mechanism: tff_mf.Mechanism, flags: Flags) -> Found:
-    setting = flags.setting(participation=drawn.schema(flags.rounds_for()))
     return Found(mechanism=mechanism, setting=setting, flags=flags, drawn=drawn)
 
 
@@ -189,12 +186,8 @@ def _ending(message: str, converged: bool | None) -> str:
     return "converged" if said_already else f"converged. {message}"
 
 
-def _kinds() -> list[str]:
-    return [*by_name.searched(), _STRUCTURED]
-
-
 @_options.command()
-@click.argument("kind", metavar="KIND", type=_options.Words(_kinds, checked=True))
+@click.argument("kind", metavar="KIND", type=_options.Words([*by_name.searched(), _STRUCTURED]))
 @_options.setting(
     *(*_options.SETTING, "workload", *_options.COHORTS, "bands", "buffers"),
     required=("rounds",),

@@ -156,11 +156,6 @@ def _saved(screen: _plan_screen.PlanScreen) -> tff_mf.Plan:
     )
 
 
-def _participations(flags: Flags) -> int | None:
-    """Returns k, if it was given."""
-    return 1 if flags.sampling == "single" else flags.parameters.get("max_participations")
-
-
 def _deployment(flags: Flags, delta: float, *, grid: int | str | None, dimension: int | None) -> Deployment:
     """Returns the deployment of the flags."""
     flags.refuse_sampling("plan", *_TAKEN)
@@ -183,7 +178,7 @@ def _deployment(flags: Flags, delta: float, *, grid: int | str | None, dimension
         rounds=flags.rounds,
         delta=delta,
         min_sep=groups if word == "balls-in-bins" else flags.parameters.get("min_sep"),
-        max_participations=_participations(flags),
+        max_participations=1 if flags.sampling == "single" else flags.parameters.get("max_participations"),
         kind=tff_mf.FixedEpoch if word == "fixed-epochs" else tff_mf.MinSep,
         restart_every=flags.restart_every,
         adjacency=flags.adjacency,

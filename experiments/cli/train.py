@@ -1,7 +1,7 @@
 """`tff-mf train`: one private training run."""
 
 import pathlib
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import rich_click as click
@@ -17,11 +17,6 @@ from ..runs.settings import RunSettings
 from ..runs.summary import Summary
 from . import _options, _screens
 from ._screens import Answer
-
-if TYPE_CHECKING:
-    from ..planning import signal_to_noise
-    from ..training.program import TrainingResult
-
 
 # Fields of a run that have options of their own; --set gives the others.
 _OPTIONS = (
@@ -101,11 +96,23 @@ def train(
         # Printed after everything that can be refused quickly: a refusal is one line.
         click.echo(f"{chosen.name}: {chosen.notes}", err=True)
     signal = signal_to_noise.of_run(privacy, settings)
-    _warn(signal, force=force or resume)
+    for line in signal_to_noise.warning(signal):
+        click.echo(line, err=True)
+    if signal.hopeless and not (force or resume):
+        click.echo("Continue anyway with --force.", err=True)
+        raise SystemExit(1)
     data = _data(settings.dataset, None if without_epsilon else privacy)
     with progress.rounds(settings.rounds, pathlib.Path(settings.mechanism).stem) as on_round:
-        more = {"on_round": on_round, "execution": execution, "without_epsilon": without_epsilon}
-        result = _trained(settings, privacy, data=data, out=path, **more)
+        # In seconds, in which the bar is there.
+        from ... import aggregators
+        from ..training import program
+
+        progress.say(program.concurrency(execution))
+        more = {"data": data, "out": path, "on_round": on_round, "execution": execution}
+        try:
+            result = program.run(settings, privacy, without_epsilon=without_epsilon, **more)
+        except aggregators.WorkerLostError as error:
+            raise SystemExit(f"tff-mf: {error} (--resume)") from None
     schema = privacy.participation
     trained = Trained(
         **msgspec.structs.asdict(result.summary),
@@ -118,39 +125,9 @@ def train(
     return Answer(msgspec.to_builtins(trained), words(trained, path), failed=not result.holds)
 
 
-def _warn(signal: "signal_to_noise.Signal", *, force: bool) -> None:
-    """Says what the noise leaves to learn from, and stops a run that would not learn.
-
-    Raises:
-        click.ClickException: If it would not learn, and is not forced to.
-    """
-    from ..planning import signal_to_noise
-
-    for line in signal_to_noise.warning(signal):
-        click.echo(line, err=True)
-    if signal.hopeless and not force:
-        click.echo("Continue anyway with --force.", err=True)
-        raise SystemExit(1)
-
-
-def _trained(
-    settings: RunSettings, privacy: "tff_mf.Plan", *, execution: ExecutionSettings, **places: Any
-) -> "TrainingResult":
-    """Runs the training program, and says what computes at the same time."""
-    from ... import aggregators
-    from ..output import progress
-    from ..training import program
-
-    progress.say(program.concurrency(execution))
-    try:
-        return program.run(settings, privacy, execution=execution, **places)
-    except aggregators.WorkerLostError as error:
-        raise SystemExit(f"tff-mf: {error} (--resume)") from None
-
-
 def _planned(
     settings: RunSettings, folder: pathlib.Path, insecure_seed: int | None, *, resume: bool, without_epsilon: bool
-) -> "tff_mf.Plan":
+) -> tff_mf.Plan:
     """Returns the privacy plan of a run; what can be refused is, all at once, before a mechanism is optimized."""
     from ..runs import run_record, statable
     from ..runs.together import check_together
@@ -188,7 +165,7 @@ def _planned(
     return privacy
 
 
-def _data(dataset: str, stated: "tff_mf.Plan | None") -> pathlib.Path:
+def _data(dataset: str, stated: tff_mf.Plan | None) -> pathlib.Path:
     """Returns the file of a data set, which has enough clients for the δ of a plan whose ε is to be stated."""
     from ..runs import statable
     from ..training.datasets import named_data, sqlite

@@ -20,7 +20,7 @@ from ._screens import Answer
 
 
 @_options.command()
-@_options.option("preset", type=_options.Words(PRESETS.names))
+@_options.option("preset")
 @_options.option("config")
 @_options.option("show")
 @_options.of_record(CentralSettings, "mechanism", "epochs", "epsilon", "noise_multiplier", "delta")

@@ -12,8 +12,9 @@ from tff_mf.experiments.cli._options import MORE
 from .shared import drawn, invoke
 
 ROUNDS, KILLED_AFTER = 8, 4
-LINE = f"""--rounds {ROUNDS} --clients-per-round 3 --delta 1e-6 --model conv --vocab-size 60 --embedding-size 4
---units 4 --max-examples 2 --batch-size 2 --evaluate-every 4 --evaluation-examples 20 --checkpoint-every 2"""
+LINE = f"""--rounds {ROUNDS} --clients-per-round 3 --delta 1e-6 --set model=conv --set vocab_size=60
+--set embedding_size=4 --set units=4 --set max_examples=2 --set batch_size=2 --set evaluate_every=4
+--set evaluation_examples=20 --set checkpoint_every=2"""
 # The command, which sends itself a signal where a checkpoint is about to get its name.
 KILLED = """
 import os, signal, sys

@@ -76,7 +76,7 @@ def test_an_option_of_a_setting_has_the_name_and_the_default_of_the_runs_record(
                     None if default in (None, msgspec.NODEFAULT) or default is False else str(default)
                 )
                 found += 1
-    assert found > 80
+    assert found > 40
 
 
 def test_the_command_line_is_small_enough_to_learn():
@@ -133,9 +133,9 @@ def test_values_of_a_file_keep_their_key_and_name_the_file(typed, tmp_path):
     file.write_text("[run]\nrounds = 8\nclients_per_round = 2\ndelta = 1e-3\nclip_norm = -1.0\nmin_sep = 0\n")
     for arguments, named in (
         (["--epsilon", "4", *SCHEMA], "clip_norm=-1.0 must be greater than 0. (clip_norm: from run.toml)"),
-        (["--epsilon", "4", "--clip-norm", "-2", *SCHEMA], "clip_norm=-2.0 must be greater than 0."),
-        (["--epsilon", "4", "--clip-norm", "2"], "max_participations missing"),
-        (["--clip-norm", "1", *SCHEMA], "Give either epsilon=ε or noise_multiplier=σ"),
+        (["--epsilon", "4", "--set", "clip_norm=-2", *SCHEMA], "clip_norm=-2.0 must be greater than 0."),
+        (["--epsilon", "4", "--set", "clip_norm=2"], "max_participations missing"),
+        (["--set", "clip_norm=1", *SCHEMA], "Give either epsilon=ε or noise_multiplier=σ"),
     ):
         err = refused(typed, "train", "--config", "run.toml", *arguments)
         assert named in err
@@ -192,7 +192,9 @@ def run(*arguments, cwd=None, **environment):
 
 def test_account_knows_restarts_and_the_other_adjacency():
     schema = tff_mf.FixedEpoch(min_sep=400, max_participations=5)
-    result = result_of(*ACCOUNT, "--sampling", "fixed-epochs", "--restart-every", "800", "--adjacency", "replace-one")
+    result = result_of(
+        *ACCOUNT, "--sampling", "fixed-epochs", "--set", "restart_every=800", "--set", "adjacency=replace-one"
+    )
     blt = tff_mf.BLT.production("b400")
     found = tff_mf.guarantee(blt, 4000, schema, noise_multiplier=7.379, restart_every=800, adjacency="replace-one")
     assert (result["mu"], result["zcdp_rho"]) == (found.mu, found.zcdp_rho)

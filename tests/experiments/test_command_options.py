@@ -56,7 +56,7 @@ def files(tmp_path_factory):
         "banded": ["--bands", "2", "--set", "unit_norms=false"],
         "banded-toeplitz": ["--bands", "4"],
         "dense": [],
-        "structured": ["--diagonals", "2", "--rank", "2"],
+        "structured": ["--set", "diagonals=2", "--set", "rank=2"],
     }
     flags, _, _ = SCHEMAS["min-sep"]
     for kind, own in kinds.items():
@@ -87,10 +87,10 @@ def test_no_figure_is_below_that_of_every_pattern(files, name, schema, every):
     else:
         mechanism = tff_mf.load(given)
     least = least_sensitivity(whole(mechanism, block), allowed, limit)
-    setting = ["--rounds", N, *flags, *(["--restart-every", every] if every else [])]
+    setting = ["--rounds", N, *flags, *(["--set", f"restart_every={every}"] if every else [])]
     accounted = {}
     for adjacency, factor in (("zero-out", 1), ("replace-one", 2)):
-        more = [*setting, "--delta", DELTA, "--adjacency", adjacency]
+        more = [*setting, "--delta", DELTA, "--set", f"adjacency={adjacency}"]
         accounted = result_of("account", given, "--noise-multiplier", 3, *more)
         assert accounted["sensitivity"] >= least * (1 - 1e-12)
         assert accounted["mu"] >= factor * least / 3
@@ -110,8 +110,8 @@ RATES = tff_mf.LinearSchedule(warmup_rounds=2, cooldown_rounds=4)
 # Against whole matrices, losses are tested in tests/tff_mf/test_losses.py.
 WORKLOADS = {
     "": tff_mf.PrefixSum(),
-    "--workload momentum --server-momentum 0.9": tff_mf.Momentum(momentum=0.9),
-    "--workload momentum-with-rates --server-momentum 0.5 --set server_warmup=0.25 --set server_cooldown=0.5": (
+    "--workload momentum --set server_momentum=0.9": tff_mf.Momentum(momentum=0.9),
+    "--workload momentum-with-rates --set server_momentum=0.5 --set server_warmup=0.25 --set server_cooldown=0.5": (
         tff_mf.MomentumWithRates(momentum=0.5, rates=RATES)
     ),
 }
@@ -157,7 +157,7 @@ def test_an_amplified_epsilon_is_no_smaller_than_that_of_the_cohorts(tmp_path, k
     mechanism = tff_mf.Identity() if bands == 1 else tff_mf.Banded(values=[[1.0, 1.0, 1.0, 1.0], [0.5, 0.5, 0.5, 0.0]])
     tff_mf.save(mechanism, tmp_path / "file")
     setting = ["--rounds", rounds, "--delta", 1e-4, "--sampling", kind, "--population", 40, "--clients-per-round", 2]
-    setting += ["--groups", bands] if bands > 1 else []
+    setting += ["--set", f"groups={bands}"] if bands > 1 else []
     found = result_of("account", tmp_path / "file", "--noise-multiplier", 1, *setting)
     q = 2 / (40 // bands)
     columns = np.linalg.norm(mechanism.cast_to_float32().encoder(rounds), axis=0)
@@ -176,7 +176,7 @@ def test_an_amplified_epsilon_is_no_smaller_than_that_of_the_cohorts(tmp_path, k
 
 
 def test_epsilon_without_amplification_is_that_of_the_implied_schema(files):
-    sampled = ["--sampling", "cyclic-poisson", "--groups", 2, "--population", 100, "--clients-per-round", 5]
+    sampled = ["--sampling", "cyclic-poisson", "--set", "groups=2", "--population", 100, "--clients-per-round", 5]
     setting = ["account", files / "banded", "--noise-multiplier", 2, "--rounds", N, "--delta", DELTA]
     found = result_of(*setting, *sampled)
     epochs = result_of(*setting, "--sampling", "fixed-epochs", "--min-sep", 2, "--max-participations", 4)
@@ -203,7 +203,16 @@ def test_a_kind_is_optimized_for_the_setting_where_its_name_is_given(files):
 
 def test_plan_knows_the_same_settings():
     arguments = ["plan", "--population", 80, "--clients-per-round", 20, "--rounds", N, "--delta", DELTA, "--epsilon", 4]
-    more = ["--sampling", "fixed-epochs", "--restart-every", 6, "--adjacency", "replace-one", "--objective", "max"]
+    more = [
+        "--sampling",
+        "fixed-epochs",
+        "--set",
+        "restart_every=6",
+        "--set",
+        "adjacency=replace-one",
+        "--set",
+        "objective=max",
+    ]
     found = result_of(*arguments, *more)
     rows = {row["name"]: row for row in found["mechanisms"]}
     schema = tff_mf.FixedEpoch(min_sep=4, max_participations=2)
@@ -255,7 +264,7 @@ def test_optimize_says_what_it_assumed_and_what_noise_is_needed(tmp_path):
     assert (made["participation"], made["min_sep"], made["max_participations"]) == ("MinSep", 4, 4)
     assert made["participation_assumed"]
     given = ["--min-sep", 4, "--max-participations", 4]
-    target = ["--epsilon", 2, "--delta", DELTA, "--adjacency", "replace-one"]
+    target = ["--epsilon", 2, "--delta", DELTA, "--set", "adjacency=replace-one"]
     made = result_of("optimize", "banded", "--rounds", 16, *given, *target, "--out", out)
     calibrated = result_of("account", out, "--rounds", 16, *given, *target)
     assert (made["bands"], made["participation_assumed"]) == (4, False)
@@ -264,7 +273,7 @@ def test_optimize_says_what_it_assumed_and_what_noise_is_needed(tmp_path):
 
 
 def test_a_mechanism_for_restarts_is_that_of_one_restart(tmp_path):
-    setting = ["--rounds", 20, "--min-sep", 5, "--max-participations", 4, "--restart-every", 8]
+    setting = ["--rounds", 20, "--min-sep", 5, "--max-participations", 4, "--set", "restart_every=8"]
     made = result_of("optimize", "dense", *setting, "--out", tmp_path / "file")
     mechanism = tff_mf.load(tmp_path / "file")
     assert mechanism.optimized_for.rounds == mechanism.max_rounds == 8
@@ -274,8 +283,22 @@ def test_a_mechanism_for_restarts_is_that_of_one_restart(tmp_path):
 
 
 def test_any_mechanism_can_be_approximated_by_a_structured_one(tmp_path):
-    arguments = ["optimize", "structured", "--rounds", 16, "--diagonals", 4, "--rank", 8, "--out", tmp_path / "file"]
-    losses = {of: result_of(*arguments, "--of", of)["rms_loss"] for of in ("dense", "tree-full", "identity")}
+    arguments = [
+        "optimize",
+        "structured",
+        "--rounds",
+        16,
+        "--set",
+        "diagonals=4",
+        "--set",
+        "rank=8",
+        "--out",
+        tmp_path / "file",
+    ]
+    losses = {
+        of: result_of(*arguments, "--set", f"approximates={of}")["rms_loss"]
+        for of in ("dense", "tree-full", "identity")
+    }
     tree = tff_mf.Tree(16)
     assert losses["tree-full"] == pytest.approx(tff_mf.rms_loss(tree, 16, tff_mf.SingleParticipation()), rel=0.05)
     assert losses["dense"] < losses["tree-full"]
@@ -303,7 +326,9 @@ SAMPLED = [*SETTING, "--sampling", "balls-in-bins"]
 
 
 def test_optimize_certifies_what_it_found(tmp_path):
-    made = result_of("optimize", "banded-toeplitz", *SAMPLED, "--groups", 8, "--bands", 6, "--out", tmp_path / "f")
+    made = result_of(
+        "optimize", "banded-toeplitz", *SAMPLED, "--set", "groups=8", "--bands", 6, "--out", tmp_path / "f"
+    )
     mechanism = tff_mf.load(tmp_path / "f")
     assert made["bands"] == mechanism.bands <= 6
     assert (made["participation"], made["min_sep"], made["max_participations"]) == ("FixedEpoch", 8, 4)
@@ -322,7 +347,7 @@ def test_optimize_certifies_what_it_found(tmp_path):
 
 
 def test_account_and_calibrate_certify_a_mechanism_that_is_named():
-    setting = ["tree-full", *SAMPLED[:6], *SAMPLED[8:], "--groups", 8]
+    setting = ["tree-full", *SAMPLED[:6], *SAMPLED[8:], "--set", "groups=8"]
     on_grid = [*setting, "--dimension", 1000, "--grid", 12]
     for flags in (setting, on_grid):
         made = result_of("account", *flags, "--epsilon", 2)
@@ -376,7 +401,7 @@ def test_account_and_calibrate_know_b_min_sep(tmp_path):
 
 def test_a_certificate_names_the_clients_for_whose_cohorts_a_sum_has_room():
     flags = ["--population", 100_000, "--clients-per-round", 100, "--rounds", 4, "--delta", 1e-6, "--dimension", 10]
-    sampled = [*flags, "--sampling", "balls-in-bins", "--groups", 4, "--noise-multiplier", 4, "--json"]
+    sampled = [*flags, "--sampling", "balls-in-bins", "--set", "groups=4", "--noise-multiplier", 4, "--json"]
     stated = json.loads(printed("account", "identity", *sampled))["amplified_statement"]
     # 25,000 in each of four groups would overfill a sum, and end every run.
     assert "from 400 clients" in stated

@@ -154,8 +154,8 @@ def left(monkeypatch, tmp_path):
 
 # One sentence of a client: the order of more is random.
 REPEATABLE = [
-    *("--mechanism", "identity", "--insecure-seed", "7", "--without-epsilon"),
-    *("--max-examples", "1", "--batch-size", "1"),
+    *("--mechanism", "identity", "--set", "insecure_seed=7", "--without-epsilon"),
+    *("--set", "max_examples=1", "--set", "batch_size=1"),
 ]
 
 

@@ -121,14 +121,14 @@ def test_the_same_data_are_known_under_every_name(tmp_path, monkeypatch):
 
 
 # A rate at which no weight but 0 moves: the end of the run is its start.
-FLAGS = ["--mechanism", "identity", "--server-learning-rate", "1e-30", "--initial-model"]
+FLAGS = ["--mechanism", "identity", "--set", "server_learning_rate=1e-30"]
 
 
 # Killed and resumed without the file: test_secret_cohorts.py.
 def test_a_run_from_a_public_model_says_so(small_data, tmp_path):
     folder, path = tmp_path / "run", written(tmp_path / "public", NETWORK)
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
-    small_runs.trained(folder, small_data, [*FLAGS, path])
+    small_runs.trained(folder, small_data, [*FLAGS, "--set", f"initial_model={path}"])
     for weight, own in zip(model_file.read_from(folder)[0].values(), NETWORK.values(), strict=True):
         np.testing.assert_array_equal(weight, own)
     assert json.loads((folder / "run.json").read_text())["initial_model"]["sha256"] == digest
@@ -148,11 +148,13 @@ def test_a_run_from_a_model_of_the_same_clients_states_no_epsilon(small_data, tm
     """The two guarantees compose, and the ε of the second alone is too small: nothing prints it."""
     folder = tmp_path / "run"
     path = written(tmp_path / "private", NETWORK, run=f'[run]\ndataset = "sqlite:{small_data}"\n')
-    refused = invoke(*small_runs.arguments(folder, small_data, [*FLAGS, path]), catch_exceptions=True)
+    refused = invoke(
+        *small_runs.arguments(folder, small_data, [*FLAGS, "--set", f"initial_model={path}"]), catch_exceptions=True
+    )
     assert isinstance(refused.exception, tff_mf.InputError)
     assert "initial_model=" in str(refused.exception)
     assert not folder.exists()
-    done = small_runs.trained(folder, small_data, [*FLAGS, path, "--without-epsilon"])
+    done = small_runs.trained(folder, small_data, [*FLAGS, "--set", f"initial_model={path}", "--without-epsilon"])
     assert "NO ε CAN BE STATED: initial model: " in done.stdout
     assert "ε≤" not in done.stdout
     for realised in (False, True):

@@ -23,7 +23,7 @@ from .small_runs import trained
 
 # Every mechanism, every kind of sampling, and every other way to train, each at least once.
 KINDS = {
-    "blt, a simulated cohort": "--mechanism blt --cohort 30 --epsilon 2",
+    "blt, a simulated cohort": "--mechanism blt --set cohort=30 --epsilon 2",
     "banded, shuffled epochs": "--mechanism banded --sampling spaced-epochs --set dropout=0.3",
     "banded-toeplitz, fixed epochs": "--mechanism banded-toeplitz --sampling fixed-epochs",
     "scaled-blt, timer": "--mechanism scaled-blt --sampling timer",
@@ -31,12 +31,12 @@ KINDS = {
     "tree-vanilla, cyclic poisson": "--mechanism tree-vanilla --sampling cyclic-poisson",
     "tree-full, once each": "--mechanism tree-full --sampling single",
     "tree-online, gradients": "--mechanism tree-online --set algorithm=fed-sgd",
-    "production, a rate from the noise": "--mechanism production:b100 --server-learning-rate proposed",
+    "production, a rate from the noise": "--mechanism production:b100 --set server_learning_rate=proposed",
     "blt, balls in bins": "--mechanism blt --sampling balls-in-bins",
     "banded, poisson with a separation": "--mechanism banded --sampling b-min-sep",
     "scaled-blt, min-sep": "--mechanism scaled-blt --sampling min-sep",
     "identity, min-sep": "--mechanism identity",
-    "identity, a model that diverged": "--mechanism identity --server-learning-rate 1e30",
+    "identity, a model that diverged": "--mechanism identity --set server_learning_rate=1e30",
 }
 
 

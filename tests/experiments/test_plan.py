@@ -234,7 +234,7 @@ def test_long_searches_wait_until_asked_for():
 
 
 def test_a_saved_plan_is_the_recommended_one_with_what_its_grid_costs(tmp_path):
-    usual = ["--grid", "none", "--workload", "prefix-sum", "--restart-every", "48"]
+    usual = ["--grid", "none", "--workload", "prefix-sum", "--set", "restart_every=48"]
     for number, (more, grid) in enumerate(((["--dimension", "1000"], True), (usual, False))):
         folder = tmp_path / str(number)
         found = json.loads(run("--epsilon", "4", *more, "--out", str(folder), "--json").stdout)
@@ -325,7 +325,7 @@ def test_the_old_example_of_the_readme_is_warned_of_for_its_rate():
     assert found.hopeless
     assert found.too_fast
     assert found.per_parameter > 3
-    assert f"--server-learning-rate {digits.downwards(found.rate_needed, 2)} " in signal_to_noise.warning(found)[-1]
+    assert f"--set server_learning_rate={digits.downwards(found.rate_needed, 2)} " in signal_to_noise.warning(found)[-1]
     slower = of(msgspec.structs.replace(DROWNED, server_learning_rate=found.rate_needed))
     assert slower.per_parameter == pytest.approx(signal_to_noise.MOST_PER_PARAMETER)
 

@@ -90,9 +90,9 @@ def test_a_run_that_was_stopped_before_its_settings_were_written_has_them_once_i
 
 FLAGS = shlex.split(
     """train --mechanism production:b100 --rounds 9 --min-sep 2 --max-participations 5 --clients-per-round 3
-    --delta 1e-6 --noise-multiplier 0.01 --insecure-seed 7 --model conv --vocab-size 100 --embedding-size 4 --units 4
-    --max-examples 1 --batch-size 1 --evaluate-every 4 --evaluation-examples 20 --checkpoint-every 2
-    --grid none --without-epsilon"""
+    --delta 1e-6 --noise-multiplier 0.01 --set insecure_seed=7 --set model=conv --set vocab_size=100
+    --set embedding_size=4 --set units=4 --set max_examples=1 --set batch_size=1 --set evaluate_every=4
+    --set evaluation_examples=20 --set checkpoint_every=2 --set grid=none --without-epsilon"""
 ) + [word for name, value in ADAM.items() for word in ("--set", f"{name}={value}")]
 
 

@@ -24,8 +24,19 @@ CONSTANT = {"server_warmup": 0.0, "server_cooldown": 0.0}
 ADAPTIVE = {**CONSTANT, "adaptive_clipping": 0.5, "adaptive_learning_rate": 2.0}
 FLAGS = [
     *("--rounds", "6", "--clients-per-round", "3", "--min-sep", "2", "--max-participations", "3", "--delta", "1e-6"),
-    *("--mechanism", "tree-online", "--model", "conv", "--vocab-size", "100", "--embedding-size", "4", "--units", "4"),
-    *("--max-examples", "1", "--batch-size", "1", "--evaluation-examples", "20", "--grid", "none"),
+    *(
+        "--mechanism",
+        "tree-online",
+        "--set",
+        "model=conv",
+        "--set",
+        "vocab_size=100",
+        "--set",
+        "embedding_size=4",
+        "--set",
+        "units=4",
+    ),
+    *("--set", "max_examples=1", "--set", "batch_size=1", "--set", "evaluation_examples=20", "--set", "grid=none"),
 ]
 
 
@@ -164,7 +175,7 @@ def by_command(small_data, tmp_path_factory):
         "[run]\nrestart_every = 2\nadaptive_clipping = 0.5\nadaptive_count_stddev = 6.0\nnoise_multiplier = 8.0\n"
     )
     out = root / "run"
-    flags = ["--dataset", f"sqlite:{small_data}", "--config", str(config), "--cohort", "6", "--out", str(out)]
+    flags = ["--dataset", f"sqlite:{small_data}", "--config", str(config), "--set", "cohort=6", "--out", str(out)]
     done = invoke("train", "--force", *FLAGS, *flags, "--set", "tensorboard=true", "--json")
     assert done.exit_code == 0, done.output
     return types.SimpleNamespace(out=out, summary=json.loads(done.stdout))

@@ -31,9 +31,9 @@ SETTING = "--rounds 24 --min-sep 6 --max-participations 4"
 LINES = {
     "account": f"account tree-online --noise-multiplier 3.7654321 {SETTING} --delta 1e-6",
     "calibrate": "account banded --rounds 24 --delta 1e-6 --epsilon 2 --sampling cyclic-poisson --population 600 "
-    "--clients-per-round 5 --groups 6 --workload momentum --server-momentum 0.9",
+    "--clients-per-round 5 --set groups=6 --workload momentum --set server_momentum=0.9",
     "blt": f"optimize blt {SETTING} --delta 1e-6 --epsilon 2 --out blt",
-    "dense": f"optimize dense {SETTING} --sampling fixed-epochs --adjacency replace-one --out dense",
+    "dense": f"optimize dense {SETTING} --sampling fixed-epochs --set adjacency=replace-one --out dense",
 }
 COMMANDS = {name: line.split() for name, line in LINES.items()}
 

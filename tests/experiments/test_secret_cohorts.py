@@ -63,7 +63,7 @@ def ended(small_data, tmp_path_factory, forks):
     root = tmp_path_factory.mktemp("secret")
     folder, data = root / "run", shutil.copy(small_data, root / "data.sqlite")
     model = small_runs.write_model(root / "public")
-    flags = [*KILLED, "--initial-model", model]
+    flags = [*KILLED, "--set", f"initial_model={model}"]
     small_runs.killed(forks, folder, data, flags)
     # The run has a copy.
     model.unlink()
@@ -105,8 +105,8 @@ REFUSED = [
     ("--sampling min-sep", "secret_cohorts does not go with sampling='min-sep'"),
     ("--sampling balls-in-bins --set dropout=0.1", "dropout=0.1 does not go with secret_cohorts"),
     ("--sampling balls-in-bins --set tensorboard=true", "tensorboard=True does not go with secret_cohorts"),
-    ("--sampling balls-in-bins --restart-every 4", "restart_every=4 does not go with secret_cohorts"),
-    ("--sampling balls-in-bins --cohort 30", "cohort=30 does not go with secret_cohorts"),
+    ("--sampling balls-in-bins --set restart_every=4", "restart_every=4 does not go with secret_cohorts"),
+    ("--sampling balls-in-bins --set cohort=30", "cohort=30 does not go with secret_cohorts"),
     ("--sampling balls-in-bins --epsilon 2", "epsilon=2.0 does not go with secret_cohorts"),
     ("--sampling poisson --mechanism tree-full", "amplify at most 1"),
 ]

@@ -279,12 +279,23 @@ def test_a_report_says_whether_clients_of_the_evaluation_train(tmp_path):
 
 RUN = [
     *("--rounds", "4", "--clients-per-round", "2", "--min-sep", "2", "--max-participations", "2", "--delta", "1e-6"),
-    *("--mechanism", "identity", "--model", "conv", "--vocab-size", "60", "--embedding-size", "4", "--units", "4"),
+    *(
+        "--mechanism",
+        "identity",
+        "--set",
+        "model=conv",
+        "--set",
+        "vocab_size=60",
+        "--set",
+        "embedding_size=4",
+        "--set",
+        "units=4",
+    ),
 ]
 # What is wrong, and how the error begins.
 REFUSED = {
     "no noise": (["--noise-multiplier", "0"], "noise_multiplier=0.0: "),
-    "a seed": (["--noise-multiplier", "3", "--insecure-seed", "5"], "insecure_seed=5: "),
+    "a seed": (["--noise-multiplier", "3", "--set", "insecure_seed=5"], "insecure_seed=5: "),
     "the tail of a grid": (["--noise-multiplier", "0.01"], "noise_multiplier=0.01: "),
     "a large δ": (["--noise-multiplier", "3", "--delta", "0.02"], "delta=0.02: "),
 }
@@ -321,7 +332,7 @@ QUICK_SECONDS = 20
 
 
 @pytest.mark.parametrize(
-    "flags", [["--dataset", "stackoverfow"], ["--noise-multiplier", "0"], ["--insecure-seed", "5"]]
+    "flags", [["--dataset", "stackoverfow"], ["--noise-multiplier", "0"], ["--set", "insecure_seed=5"]]
 )
 def test_what_is_wrong_is_found_before_a_mechanism_is_optimized(train, flags):
     level = [] if "--noise-multiplier" in flags else ["--epsilon", "2"]

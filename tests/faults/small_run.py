@@ -22,7 +22,7 @@ ROUNDS = 9
 
 def flags(data: pathlib.Path, out: pathlib.Path, *, mechanism: str, seed: int | None) -> list[str]:
     """Returns the arguments of a run: one sentence a client, since the order of more is random."""
-    repeatable = ["--noise-multiplier", "0.01", "--insecure-seed", str(seed), "--without-epsilon"]
+    repeatable = ["--noise-multiplier", "0.01", "--set", f"insecure_seed={seed}", "--without-epsilon"]
     noise = ["--noise-multiplier", "5"] if seed is None else repeatable
     return [
         *("train", "--force", "--mechanism", mechanism, "--dataset", f"sqlite:{data}", "--out", str(out), *noise),
