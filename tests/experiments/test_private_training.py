@@ -196,7 +196,7 @@ def test_a_run_of_a_plan_has_a_report_that_passes(tmp_path):
         assert critical(tmp_path / "run") != [], edited
     path.write_text(json.dumps(sorted([*HELD_OUT, IDS[0]])))
     claim = reports.write(tmp_path / "run", realised=True).claim
-    assert (claim["state"], claim["epsilon"]) == ("refused", None)
+    assert (claim.state, claim.epsilon) == ("refused", None)
     path.write_text("[1]")
     with pytest.raises(tff_mf.InputError, match="evaluated="):
         folders.read_evaluated(tmp_path / "run")
