@@ -87,7 +87,8 @@ def _check_exported(settings: RunSettings) -> None:
     if settings.initial_model is not None:
         raise InputValueError(
             f"initial_model={settings.initial_model!r} cannot be exported: a bundle starts from a model that is "
-            "drawn with its seed. Publish the trained model with tff-mf export --model-only, or serve the process from TFF."
+            "drawn with its seed. Publish the trained model with tff-mf export --model-only, or serve the process from "
+            "TFF."
         )
 
 

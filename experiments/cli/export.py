@@ -18,9 +18,7 @@ if TYPE_CHECKING:
 @_options.command()
 @click.argument("source", metavar="RUN|CONFIG")
 @_options.option("out", required=True)
-@click.option(
-    "--model-only", is_flag=True, help="Write the trained model of RUN alone, with its final privacy report."
-)
+@click.option("--model-only", is_flag=True, help="Write the trained model of RUN alone, with its final privacy report.")
 @click.option(
     "--longest-round",
     "round_minutes",
@@ -49,8 +47,8 @@ def export(
     RUN is a folder of `tff-mf train`, CONFIG a TOML file of its settings; --grid is theirs if not given. A deployment
     starts from the beginning, with the whole cohort and all of its noise.
 
-    With --model-only, RUN is a finished run, or a finished deployment, and its trained model is written as SavedModel and
-    for TensorFlow Lite; none of the server's state is.
+    With --model-only, RUN is a finished run, or a finished deployment, and its trained model is written as SavedModel
+    and for TensorFlow Lite; none of the server's state is.
     """
     if model_only:
         _options.check_together({"model_only": {"source", "out", "as_json"}})
