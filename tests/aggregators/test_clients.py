@@ -82,6 +82,13 @@ def test_a_huge_value_moves_the_sum_by_at_most_the_clip_norm(process, bad):
     assert with_it.measurements["rejected_clients"] == 0
 
 
+def test_dropouts_change_neither_divisor_nor_noise(process):
+    (none,), (everyone,) = released(process, []), released(process, HONEST)
+    moved = 3 * (flat(everyone.result) - flat(none.result))
+    np.testing.assert_allclose(moved, flat(value(0.1)), atol=1e-5)
+    assert np.abs(flat(none.result)).min() > 0
+
+
 def test_an_update_of_another_shape_stops_the_round_before_noise_is_drawn(process):
     state = process.initialize()
     for wrong in ({"kernel": np.zeros((2, 2), np.float32), "bias": np.zeros(2, np.float32)}, [1.0], "text"):

@@ -8,9 +8,6 @@ import runpy
 
 import numpy as np
 import pytest
-import scipy.optimize
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import tff_mf
 
@@ -88,56 +85,6 @@ def test_every_picture_is_drawn_by_the_script():
 
 
 PAGE = runpy.run_path(str(pathlib.Path(__file__).parents[2] / "docs" / "least_squares.py"))
-DIMENSION = PAGE["DIMENSION"]
-
-
-@given(st.integers(0, 2**32 - 1), st.floats(0.01, 100.0))
-def test_no_record_is_longer_than_one(seed, scale):
-    generator = np.random.default_rng(seed)
-    rows = PAGE["statistics"](scale * generator.normal(size=(20, 5)), scale * generator.normal(size=20))
-    assert np.max(np.linalg.norm(rows, axis=1)) <= 1 + 1e-12
-    assert rows.shape == (20, 5 + 15)
-
-
-def test_the_vector_of_a_matrix_has_its_norm_and_is_its_inverse():
-    matrices = np.random.default_rng(3).normal(size=(50, 4, 4))
-    matrices += matrices.transpose(0, 2, 1)
-    vectors = PAGE["svec"](matrices)
-    np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), np.linalg.norm(matrices, axis=(1, 2)), rtol=1e-12)
-    np.testing.assert_allclose(PAGE["unsvec"](vectors[7], 4), matrices[7], rtol=1e-12)
-
-
-def test_a_replaced_record_moves_its_matrix_by_less_than_twice():
-    x = np.random.default_rng(4).normal(size=(2, 400, 3))
-    x /= np.linalg.norm(x, axis=2, keepdims=True)
-    outer = x[..., :, None] * x[..., None, :]
-    assert np.max(np.linalg.norm(outer[0] - outer[1], axis=(1, 2))) <= 2**0.5 + 1e-12
-
-
-@settings(max_examples=20)
-@given(st.integers(0, 2**32 - 1))
-def test_the_minimizer_against_a_general_one(seed):
-    generator = np.random.default_rng(seed)
-    quadratic = generator.normal(size=(3, 3))
-    quadratic, linear = quadratic + quadratic.T, generator.normal(size=3)
-    found = PAGE["minimizer"](quadratic, linear, 2.0)
-
-    def loss(theta):
-        return theta @ quadratic @ theta - 2 * linear @ theta
-
-    starts = generator.normal(size=(4, 3))
-    inside = {"type": "ineq", "fun": lambda theta: 4.0 - theta @ theta}
-    best = min(scipy.optimize.minimize(loss, start, constraints=inside, method="SLSQP").fun for start in starts)
-    assert np.linalg.norm(found) <= 2 + 1e-6
-    assert loss(found) <= best + 1e-5 * (1 + abs(best))
-
-
-def test_without_noise_it_is_least_squares():
-    x, y = PAGE["records"](300, 0)
-    width = DIMENSION + DIMENSION * (DIMENSION + 1) // 2
-    models = PAGE["least_squares"](x, y, np.zeros((300, width)), spread=np.zeros(300))
-    x, y = PAGE["bounded"](x, y)
-    np.testing.assert_allclose(models[-1], np.linalg.lstsq(x, y, rcond=None)[0], rtol=1e-6)
 
 
 @pytest.mark.once

@@ -67,7 +67,7 @@ class InNumPy:
     """What laws ask of streams in NumPy, which are the reference on a grid; every engine has a class like this one.
 
     `refused` are the errors of a round that must not run. `leaves` are all arrays of a state, `drawn_again` is z of
-    keys in floats. The last three replace parts of the engine: sizes of parts, products s_t·z_t, and ⌊·⌋.
+    keys in floats. The last two replace parts of the engine: sizes of parts, and products s_t·z_t.
     """
 
     refused = (tff_mf.InputError,)
@@ -104,10 +104,6 @@ class InNumPy:
         write = lambda key, begin, out: np.copyto(out, products[key[0], begin : begin + len(out)])  # noqa: E731
         stream._generator = types.SimpleNamespace(write=write, part=10**6)
 
-    def take_floor(self, monkeypatch, floor):
-        faulty = types.SimpleNamespace(**{**vars(np), "floor": lambda v, out: np.copyto(out, floor(v))})
-        monkeypatch.setattr(streams, "np", faulty)
-
 
 class InTensorFlow:
     """What laws ask of streams in TensorFlow."""
@@ -143,11 +139,6 @@ class InTensorFlow:
         monkeypatch.setattr(_recursion._Round, "_scale", lambda self: 1.0)
         stream._stddev = products.dtype.type(1)
 
-    def take_floor(self, monkeypatch, floor):
-        monkeypatch.setattr(
-            _recursion.tf, "floor", lambda v: tf.ensure_shape(tf.numpy_function(floor, [v], tf.float64), v.shape)
-        )
-
 
 class InJAX:
     """What laws ask of streams in JAX."""
@@ -181,12 +172,6 @@ class InJAX:
         stream._draw = lambda key, dimension: known[key[0]]
         stream._decided = lambda *given: decided(*given)._replace(scale=products.dtype.type(1))
 
-    def take_floor(self, monkeypatch, floor):
-        def of_host(v):
-            return jax.pure_callback(lambda v: floor(np.asarray(v)), jax.ShapeDtypeStruct(v.shape, v.dtype), v)
-
-        monkeypatch.setattr(_stream, "jnp", types.SimpleNamespace(**{**vars(jax.numpy), "floor": of_host}))
-
 
 class InTorch:
     """What laws ask of streams in PyTorch."""
@@ -215,10 +200,6 @@ class InTorch:
         del monkeypatch
         stream._draw = lambda key: torch.as_tensor(products[key[0]])
         stream._scale = lambda step: products.dtype.type(1)
-
-    def take_floor(self, monkeypatch, floor):
-        faulty = types.SimpleNamespace(**{**vars(torch), "floor": lambda v: torch.as_tensor(floor(v.numpy()))})
-        monkeypatch.setattr(torch_stream, "torch", faulty)
 
 
 @functools.cache
@@ -647,21 +628,6 @@ def test_scales_on_a_grid_are_rounded_up(make_mechanism):
         assert exact * (1 - 1e-15) <= recursion.step(t).scale <= exact * (1 + 1e-12)
 
 
-def test_no_noise_is_zero(engine, grid):
-    assert not rows_of(engine.build(BLT, dimension=FEW, stddev=0.0, grid=grid), 5)[0].any()
-
-
-def test_rows_in_use(engine):
-    def in_use(mechanism, rounds):
-        stream = engine.build(mechanism, dimension=2, stddev=1.0)
-        return [int(stream.rows_in_use(np.int64(step))) for step in range(rounds + 1)]
-
-    assert in_use(tff_mf.Identity(), 2) == [0, 0, 0]
-    assert in_use(BLT, 2) == [0, 4, 4]
-    assert in_use(tff_mf.BandedToeplitz.square_root(3), 4) == [0, 1, 2, 2, 2]
-    assert in_use(tff_mf.Tree(8), 8) == [0, 1, 1, 2, 1, 2, 2, 3, 0]
-
-
 BAD = {"dimension": [0, 2.5], "stddev": [-1.0, np.nan, 1e39], "insecure_seed": [-1, 2**63, "7"], "mechanism": ["blt"]}
 
 
@@ -757,17 +723,3 @@ def test_equal_releases_give_equal_sums_up_to_the_error(monkeypatch, engine, mak
     """
     first, second = shifted(monkeypatch, engine, make(40), 40, dimension=2000)
     assert np.mean(first != second) < 1e-3
-
-
-@pytest.mark.parametrize(
-    "floor",
-    [lambda v: np.rint(v - 0.5), lambda v: np.floor(v - abs(v) * 2.0**-6), np.floor],
-    ids=["round half to even", "noise in L", "none"],
-)
-def test_the_shift_test_finds_faults(monkeypatch, engine, floor):
-    """Half to even does not commute with shifts by odd integers; nor does an L that has seen z."""
-    engine.take_floor(monkeypatch, floor)
-    # Sums with one half behind the point are frequent on this lattice.
-    mechanism = tff_mf.BandedToeplitz(column=[1.0, 0.5])
-    first, second = shifted(monkeypatch, engine, mechanism, 60, dimension=50, lattice=0.5)
-    assert np.array_equal(first, second) == (floor is np.floor)

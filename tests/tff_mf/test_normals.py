@@ -233,22 +233,3 @@ def test_coordinates_drawn_together_are_independent():
         expected = np.outer(single, counts.sum(axis=0)) / counts.sum()
         # χ² of 81 degrees of freedom: beyond 145 with probability 2e-5.
         assert np.sum((counts - expected) ** 2 / expected) < 145
-
-
-def test_the_error_of_the_default_grid():
-    error = normals.rounding_error(
-        cell=1 / (7.379 * 2**16), values=2052 * 4_050_748, later_relative=2.0**-52, later=2.0**-52
-    )
-    assert error.limit < 12
-    assert error.tail * 2052 * 4_050_748 <= 1e-20
-    assert error.log_ratio < 5e-9
-
-
-def test_the_error_grows_with_what_makes_it_worse():
-    base = {"cell": 1e-6, "limit": 8.0}
-    error = normals.rounding_error(**base)
-    for change in ({"cell": 1e-7}, {"limit": 9.0}, {"later": 1e-15}, {"later_relative": 1e-15}):
-        assert normals.rounding_error(**{**base, **change}).log_ratio > error.log_ratio
-    # A long cell is a union of short ones, and never worse.
-    assert normals.rounding_error(cell=1.0, limit=8.0).log_ratio < 4e-11
-    assert normals.rounding_error(cell=1.0, limit=8.0).tail == pytest.approx(math.erfc(7 / math.sqrt(2)), rel=1e-5)

@@ -8,8 +8,6 @@ from hypothesis import strategies as st
 import tff_mf
 from tff_mf.optimize import dense
 
-ONCE = tff_mf.SingleParticipation()
-
 
 @functools.cache
 def found(rounds, participation, workload=None):
@@ -25,15 +23,6 @@ def epochs(rounds, min_sep, max_participations=None):
 
 def squared_error(workload, gram):
     return np.trace(workload @ np.linalg.solve(gram, workload.T))
-
-
-@pytest.mark.parametrize(("rounds", "expected"), [(256, 40.4), (512, 62.0)])
-def test_one_participation_has_the_published_error(rounds, expected):
-    # Denisov et al. (2022), table 2.
-    result = found(rounds, ONCE)
-    assert round(result.optimized_for.search.loss * rounds**0.5, 1) == expected
-    assert result.optimized_for.converged
-    assert result.optimized_for.duality_gap <= 1e-4
 
 
 @pytest.mark.parametrize("workload", [None, tff_mf.Momentum(momentum=0.9)])
@@ -87,29 +76,6 @@ def test_min_sep_has_equal_norms_and_a_larger_bound(min_sep):
     assert "of equal norms" in result.optimized_for.search.message
 
 
-def test_fewer_participations_than_epochs():
-    participation = epochs(60, 10, max_participations=3)
-    result = found(60, participation)
-    assert result.optimized_for.converged
-    assert tff_mf.sensitivity(result, 60, participation) == pytest.approx(1.0, rel=1e-12)
-    assert result.optimized_for.search.loss < found(60, epochs(60, 10)).optimized_for.search.loss
-
-
-@pytest.mark.parametrize(
-    "workload",
-    [
-        tff_mf.Momentum(momentum=0.95),
-        tff_mf.LearningRates(rates=tff_mf.LinearSchedule(warmup_rounds=10, cooldown_rounds=20)),
-    ],
-)
-def test_other_workloads(workload):
-    result = found(80, ONCE, workload)
-    assert result.optimized_for.converged
-    assert result.optimized_for.workload == workload
-    ours, other = (tff_mf.rms_loss(each, 80, ONCE, workload) for each in (result, found(80, ONCE)))
-    assert ours == result.optimized_for.search.loss < other
-
-
 @given(st.integers(1, 6), st.integers(1, 5), st.booleans(), st.integers(0, 2**32 - 1))
 def test_the_dual_rises_along_the_residual(classes, count, equal_norms, seed):
     """A short step along it never lowers the dual: it is the gradient, seen through a positive definite matrix."""
@@ -120,10 +86,3 @@ def test_the_dual_rises_along_the_residual(classes, count, equal_norms, seed):
     vector = dense.variables(problem, here.point) + 1e-4 * here.residual
     after = dense.evaluate(problem, dense.point_of(problem, vector))
     assert after.value >= here.value * (1 - 1e-12)
-
-
-def test_progress_reports_each_step():
-    told = []
-    result = tff_mf.optimize_dense(rounds=40, participation=ONCE, progress=told.append)
-    assert [where.iteration for where in told] == list(range(1, result.optimized_for.search.iterations + 1))
-    assert told[-1].error == pytest.approx(result.optimized_for.search.loss, rel=1e-9)

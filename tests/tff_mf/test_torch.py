@@ -1,9 +1,5 @@
 """Noise in PyTorch beyond the laws of all engines, and central training, against NumPy and plain loops."""
 
-import os
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 
@@ -67,18 +63,6 @@ def test_rows_are_those_of_numpy_for_every_generator(name, grid):
         np.testing.assert_allclose(row, other, atol=1e-5 if grid is None else 0)
 
 
-def test_weights_of_one_take_nothing_from_the_draw():
-    """Where a product is left out: -1 and 1, of one row and of several."""
-    for column in ([2.0, -2.0], [2.0, -2.0, -2.0, 2.0], [1.0, 1.0, -1.0]):
-        setting = {"dimension": 100, "stddev": 1.0, "insecure_seed": 1, "generator": "philox"}
-        mechanism = tff_mf.BandedToeplitz(column=column)
-        ours, same = (each.build_stream(mechanism, **setting) for each in (in_torch, streams))
-        state, expected = ours.init(), same.init()
-        for _ in range(6):
-            (row, state), (other, expected) = ours.next(state), same.next(expected)
-            np.testing.assert_allclose(row, other, rtol=1e-5, atol=1e-5)
-
-
 def test_memory_that_somebody_holds_is_not_used_again():
     stream = in_torch.build_stream(BLT, dimension=50, stddev=1.0)
     rows, states = [], [stream.init()]
@@ -113,15 +97,6 @@ def test_what_is_done_to_a_row_is_not_done_to_the_memory(mechanism, grid):
     assert torch.equal(*rows)
 
 
-def test_a_compiled_step_draws_a_key_each_round():
-    trained = torch.nn.Linear(3, 1)
-    noise = CorrelatedNoise(plan(), trained.parameters())
-    step = torch.compile(lambda: noise.apply([torch.zeros(1, 3), torch.zeros(1)]), backend="eager")
-    for _ in range(3):
-        step()
-    assert len(torch.unique(noise.state_dict()["keys"])) == 6
-
-
 def test_a_second_process_would_draw_keys_of_its_own(monkeypatch):
     monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 2)
@@ -133,57 +108,6 @@ def test_a_second_process_would_draw_keys_of_its_own(monkeypatch):
     alone._stream._one_process = False
     with pytest.raises(tff_mf.InputError, match="2 processes"):
         alone.apply([torch.zeros(1, 3), torch.zeros(1)])
-
-
-# Two processes, the second one forked before PyTorch has threads.
-TOGETHER = """
-import os, sys, torch, tff_mf
-from tff_mf.torch import CorrelatedNoise
-rank = 0 if (child := os.fork()) else 1
-together = torch.distributed
-together.init_process_group("gloo", init_method="file://" + sys.argv[1], rank=rank, world_size=2)
-plan = tff_mf.plan(mechanism="identity", rounds=2, sampling=tff_mf.SingleParticipation(), delta=1e-5,
-                   clients_per_round=4, noise_multiplier=3.0)
-parameters = list(torch.nn.Linear(3, 1).parameters())
-try: CorrelatedNoise(plan, parameters)
-except tff_mf.InputError as error: assert "one_process=False" in str(error)
-else: raise SystemExit("not refused")
-noise = CorrelatedNoise(plan, parameters, one_process=True) if rank == 0 else None
-for _ in range(2):
-    sums = [torch.full_like(each, 1e6 * (1 + rank), requires_grad=False) for each in parameters]
-    for each in sums: together.reduce(each, 0)
-    if noise: noise.apply(sums)
-    for each in parameters:
-        each.grad = each.grad if noise else torch.empty_like(each)
-        together.broadcast(each.grad, 0)
-        both = [torch.empty_like(each), torch.empty_like(each)]
-        together.all_gather(both, each.grad)
-        assert torch.equal(*both) and torch.allclose(both[0], torch.tensor(3e6 / 4), rtol=1e-4)
-assert not noise or noise.rounds == 2
-together.destroy_process_group()
-raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) if child else 0)
-"""
-
-
-def test_two_processes_have_one_noise(tmp_path):
-    """Sums are added up in one of them, and its noised gradients go to the others."""
-    command = [sys.executable, "-P", "-c", TOGETHER, str(tmp_path / "store")]
-    subprocess.run(command, check=True, timeout=100, env={**os.environ, "GLOO_SOCKET_IFNAME": "lo"})
-
-
-def test_a_gradient_scaler_takes_its_scale_from_signal_and_noise_alike():
-    trained = torch.nn.Linear(3, 1)
-    noise, descent = CorrelatedNoise(plan(), trained.parameters()), torch.optim.SGD(trained.parameters(), lr=1.0)
-    scaler, before = (
-        torch.amp.GradScaler("cpu", init_scale=8.0),
-        [each.detach().clone() for each in trained.parameters()],
-    )
-    scaler.scale(torch.zeros([]))
-    noise.apply([torch.ones(1, 3), torch.ones(1)])
-    noised = [each.grad.clone() for each in trained.parameters()]
-    scaler.step(descent)
-    for old, new, mean in zip(before, trained.parameters(), noised, strict=True):
-        torch.testing.assert_close(new.detach(), old - mean / 8)
 
 
 def test_a_round_is_not_recorded(monkeypatch):
