@@ -32,7 +32,7 @@ OTHERS = (
 )
 ALLOWED = {"numpy", "scipy", "tensorflow", "tensorflow_privacy", "tensorflow_federated", "dp_accounting", "msgspec"}
 # Code lines, without docstrings, comments and blank lines. Today 7,011 and 4,153; the goals are 6,000 and 3,500.
-MOST, MOST_OF_DEFAULT = 6_990, 4_205
+MOST, MOST_OF_DEFAULT = 6_950, 4_205
 
 
 def modules():

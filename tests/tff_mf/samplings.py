@@ -29,11 +29,11 @@ def cyclic_event(mechanism, rounds, *, population, clients_per_round, **level):
     return tff_mf.guarantee(mechanism, rounds, sampling, **level).dp_event()
 
 
-def bins_level(mechanism, rounds, *, bins, noise_multiplier, clients_per_round=None, delta=None, epsilon=None, **more):
-    """Returns ε or δ of balls in bins, with its bound."""
+def bins_level(mechanism, rounds, *, bins, noise_multiplier, delta, clients_per_round=None, **more):
+    """Returns ε of balls in bins, with its bound."""
     sampling = tff_mf.BallsInBins(groups=bins, clients_per_round=clients_per_round)
     found = tff_mf.guarantee(mechanism, rounds, sampling, noise_multiplier=noise_multiplier, **more)
-    return found.at(delta=delta, epsilon=epsilon)
+    return found.at(delta=delta)
 
 
 def bins_sigma(mechanism, rounds, *, bins, clients_per_round=None, **level):

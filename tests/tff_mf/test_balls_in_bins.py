@@ -213,14 +213,11 @@ def test_certified_epsilon_is_just_above_quadrature(bins, sigma, delta):
 
 
 @pytest.mark.once
-def test_delta_and_sigma_agree_with_epsilon():
+def test_sigma_agrees_with_epsilon():
     run = {"bins": 3, "samples": 10_000}
     sigma = bins_sigma(BANDED, 12, **run, epsilon=2.0, delta=1e-5)
     found = bins_level(BANDED, 12, **run, noise_multiplier=sigma, delta=1e-5)
     assert 1.96 < found.epsilon <= 2.0
-    again = bins_level(BANDED, 12, **run, noise_multiplier=sigma, epsilon=2.0)
-    exact = max(oracle.quadrature(covariance(3, sigma, BANDED), 2.0, remove=each) for each in (True, False))
-    assert exact <= again.delta <= 1.2e-5
     assert found.failure <= 1e-8
 
 
@@ -268,9 +265,3 @@ def test_estimates_of_zero_are_certified_as_well():
     assert found.epsilon == 0.0
     found = bins_level(BANDED, 12, bins=3, noise_multiplier=900.0, delta=1e-3, samples=2000)
     assert 0 <= found.epsilon < 0.01
-
-
-def test_a_delta_whose_estimate_underflows_is_stated():
-    run = (tff_mf.BandedToeplitz(column=[1.0, 0.5]), 3, tff_mf.BallsInBins(groups=3))
-    found = tff_mf.guarantee(*run, noise_multiplier=1.0, samples=1000).delta(40.0)
-    assert 0 < found <= gaussian.delta_from_epsilon(40.0, 1.25**0.5 * (1 + 1e-9))

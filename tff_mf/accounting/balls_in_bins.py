@@ -11,23 +11,20 @@ import math
 
 import numpy as np
 
-from tff_mf.accounting._bins_moments import Moments, Pair, dominating_pair, moment_delta, moment_epsilon
+from tff_mf.accounting._bins_moments import Moments, Pair, dominating_pair, moment_epsilon
 from tff_mf.accounting.betting import (
     CHUNK,
     DELTA_SLACK,
     FINEST,
     LOSS_SLACK,
     AddDirection,
-    Claim,
     DirectionBound,
     Sample,
-    approach,
     certified_epsilon,
     decided,
     gaussian_delta,
     growth,
     log_mean_exp,
-    strongest,
 )
 from tff_mf.accounting.entries import magnitudes_of
 from tff_mf.accounting.guarantee import Level
@@ -46,8 +43,6 @@ _MOST_BINS, _MOST_ENTRIES = 2**12, 2**27
 LARGEST_VARIANCE = 60.0
 # The deterministic bound is taken if it exceeds the estimate by less than this share.
 _CLOSE = 0.004
-# A δ below it is not told from 0.
-_LEAST_DELTA = 1e-300
 # Of proposals: above so many bins, sums over four indices take minutes, and power 4 has no share; steps of the range;
 # samples of a pilot; shares of the powers to try, and θ of the remaining share.
 _MOST_FOURTH, _STEPS, _PILOT = 512, 6000, 4000
@@ -211,11 +206,6 @@ class BallsInBinsRun(SecretRun):
     def about(self, sigma: float, delta: float) -> float:
         return gaussian.epsilon_from_delta(delta, self.problem(sigma).mu)
 
-    def level_at(self, sigma: float, epsilon: float) -> Level:
-        if self.charge_of is not None:
-            raise InputValueError("epsilon: no δ is certified at a given ε on a grid. Ask for epsilon(delta).")
-        return self.problem(sigma).level_at(epsilon)
-
     def search(self, epsilon: float, delta: float, *, known: float) -> tuple[float, Level] | None:
         del known
         first = BallsInBinsEstimator(self.gram).noise_multiplier(epsilon=epsilon, delta=delta)
@@ -277,56 +267,19 @@ class Problem:
         for remove, estimate in ((True, estimated.remove), (False, estimated.add)):
             best = dataclasses.replace(plain, estimate=estimate)
             if moments is not None:
-                best = _lower(best, moment_epsilon(self.pair, moments, delta, remove=remove, most=most))
+                proved = moment_epsilon(self.pair, moments, delta, remove=remove, most=most)
+                best = dataclasses.replace(best, value=proved, bound="moments") if proved < best.value else best
             # Only the larger of both decides.
             least = 0.0 if remove else found[0].value
             if best.value > max(estimate * (1 + _CLOSE), least):
                 aim = max(estimate, least * (1 - _CLOSE), best.value * FINEST)
                 drawn = {"samples": self.samples, "failure": failure / 2, "generator": self.generator}
-                best = certified_epsilon(best, self._direction(self.pair, aim, remove), aim, delta, **drawn)
+                direction = (
+                    remove_direction(self.pair, aim, self.generator) if remove else add_direction(self.pair, aim)
+                )
+                best = certified_epsilon(best, direction, aim, delta, **drawn)
             found.append(best)
         return found[0], found[1]
-
-    def level_at(self, epsilon: float) -> Level:
-        """Returns δ at ε; it includes what a certificate by sampling may fail with."""
-        most = gaussian.delta_from_epsilon(epsilon, self.mu)
-        plain = DirectionBound(value=most, estimate=most, bound="unamplified")
-        bounds, failure = [plain, plain], 0.0
-        if most > _LEAST_DELTA and self.pair is not None:
-            estimates = BallsInBinsEstimator(self.gram).deltas(noise_multiplier=self.sigma, epsilon=epsilon)
-            failure = FAILURE / 2 * max(*estimates, _LEAST_DELTA)
-            bounds = self._deltas(self.pair, plain, epsilon, estimates, failure)
-        return decided(*bounds, epsilon=epsilon, failure=failure)
-
-    def _deltas(
-        self, pair: Pair, plain: DirectionBound, epsilon: float, estimates: tuple[float, float], failure: float
-    ) -> list[DirectionBound]:
-        """Returns δ of both directions, for the run with the client against the run without it first."""
-        moments, found = Moments.of(pair), []
-        for remove, estimate in zip((True, False), estimates, strict=True):
-            best = dataclasses.replace(plain, estimate=estimate)
-            if moments is not None and estimate > _LEAST_DELTA:
-                best = _lower(best, moment_delta(pair, moments, epsilon, estimate, remove=remove))
-            if best.value > max([estimate, *(each.value for each in found)]) * (1 + _CLOSE):
-                # An estimate of a small δ may be 0.
-                aim = max(estimate, best.value * FINEST)
-                means = [mean for mean in approach(best.value, aim) if mean > 2 * failure]
-                drawn = {"samples": self.samples, "failure": failure / 2, "generator": self.generator}
-                claims = [Claim(epsilon=epsilon, mean=mean) for mean in means]
-                count = strongest(self._direction(pair, epsilon, remove), claims, **drawn)
-                best = dataclasses.replace(best, samples=self.samples)
-                if count:
-                    best = dataclasses.replace(best, value=means[count - 1] + failure, bound="Monte Carlo")
-            found.append(dataclasses.replace(best, value=min(plain.value, best.value)))
-        return found
-
-    def _direction(self, pair: Pair, epsilon: float, remove: bool) -> "Remove | Add":
-        return remove_direction(pair, epsilon, self.generator) if remove else add_direction(pair, epsilon)
-
-
-def _lower(bound: DirectionBound, value: float) -> DirectionBound:
-    """Returns the smaller of a bound and of the one by moments, with the estimate of the first."""
-    return dataclasses.replace(bound, value=value, bound="moments") if value < bound.value else bound
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -622,12 +575,6 @@ class BallsInBinsEstimator:
         losses = self._losses(sigma)
         remove, add = self._epsilons(losses, sigma, delta)
         return EstimatedEpsilon(epsilon=max(remove, add), remove=remove, add=add)
-
-    def deltas(self, *, noise_multiplier: float, epsilon: float) -> tuple[float, float]:
-        """Returns estimates of δ(ε) for both directions, first that of removing a client."""
-        losses = self._losses(validation.positive("noise_multiplier", noise_multiplier))
-        epsilon = validation.nonnegative("epsilon", epsilon)
-        return losses.remove_delta(epsilon), losses.add_delta(epsilon)
 
     def noise_multiplier(self, *, epsilon: float, delta: float) -> float:
         """Returns an estimate of the σ that leads to ε at δ.

@@ -34,7 +34,7 @@ class DirectionBound:
     """A bound in one direction of the adjacency.
 
     Attributes:
-        value: The certified ε, or δ.
+        value: The certified ε.
         estimate: An estimate of it, without a certificate.
         bound: The bound that was smallest: "unamplified", "no round", "Poisson sampling", "moments" or "moments of
             b-min-sep sampling" (deterministic), or "Monte Carlo".
@@ -54,21 +54,14 @@ class DirectionBound:
         return dataclasses.replace(self, value=float(value), estimate=float(value), bound=name)
 
 
-def decided(
-    remove: DirectionBound,
-    add: DirectionBound,
-    *,
-    failure: float,
-    epsilon: float | None = None,
-    delta: float | None = None,
-) -> Level:
-    """Returns ε at `delta`, or δ at `epsilon`, of the direction that decides; `failure` is of both together."""
+def decided(remove: DirectionBound, add: DirectionBound, *, delta: float, failure: float) -> Level:
+    """Returns ε at δ, of the direction that decides; `failure` is of both together."""
     worst = remove if remove.value >= add.value else add
     certified = "Monte Carlo" in (remove.bound, add.bound)
     both = remove.value == add.value and remove.bound == add.bound
     return Level(
-        epsilon=worst.value if epsilon is None else epsilon,
-        delta=worst.value if delta is None else delta,
+        epsilon=worst.value,
+        delta=delta,
         bound="certified" if certified else "proved",
         theorem=worst.bound,
         direction="both" if both else "remove" if worst is remove else "add",
