@@ -24,18 +24,8 @@ CONSTANT = {"server_warmup": 0.0, "server_cooldown": 0.0}
 ADAPTIVE = {**CONSTANT, "adaptive_clipping": 0.5, "adaptive_learning_rate": 2.0}
 FLAGS = [
     *("--rounds", "6", "--clients-per-round", "3", "--min-sep", "2", "--max-participations", "3", "--delta", "1e-6"),
-    *(
-        "--mechanism",
-        "tree-online",
-        "--set",
-        "model=conv",
-        "--set",
-        "vocab_size=100",
-        "--set",
-        "embedding_size=4",
-        "--set",
-        "units=4",
-    ),
+    *("--mechanism", "tree-online", "--set", "model=conv", "--set", "vocab_size=100"),
+    *("--set", "embedding_size=4", "--set", "units=4"),
     *("--set", "max_examples=1", "--set", "batch_size=1", "--set", "evaluation_examples=20", "--set", "grid=none"),
 ]
 

@@ -279,18 +279,8 @@ def test_a_report_says_whether_clients_of_the_evaluation_train(tmp_path):
 
 RUN = [
     *("--rounds", "4", "--clients-per-round", "2", "--min-sep", "2", "--max-participations", "2", "--delta", "1e-6"),
-    *(
-        "--mechanism",
-        "identity",
-        "--set",
-        "model=conv",
-        "--set",
-        "vocab_size=60",
-        "--set",
-        "embedding_size=4",
-        "--set",
-        "units=4",
-    ),
+    *("--mechanism", "identity", "--set", "model=conv", "--set", "vocab_size=60"),
+    *("--set", "embedding_size=4", "--set", "units=4"),
 ]
 # What is wrong, and how the error begins.
 REFUSED = {

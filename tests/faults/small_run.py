@@ -27,28 +27,10 @@ def flags(data: pathlib.Path, out: pathlib.Path, *, mechanism: str, seed: int | 
     return [
         *("train", "--force", "--mechanism", mechanism, "--dataset", f"sqlite:{data}", "--out", str(out), *noise),
         *("--rounds", str(ROUNDS), "--clients-per-round", "4", "--min-sep", "2", "--max-participations", "5"),
-        *(
-            "--delta",
-            "1e-6",
-            "--set",
-            "model=conv",
-            "--set",
-            "vocab_size=100",
-            "--set",
-            "embedding_size=4",
-            "--set",
-            "units=4",
-        ),
-        *(
-            "--set",
-            "max_examples=1",
-            "--set",
-            "batch_size=1",
-            "--set",
-            "evaluate_every=4",
-            "--set",
-            "evaluation_examples=20",
-        ),
+        *("--delta", "1e-6", "--set", "model=conv", "--set", "vocab_size=100", "--set", "embedding_size=4"),
+        *("--set", "units=4"),
+        *("--set", "max_examples=1", "--set", "batch_size=1", "--set", "evaluate_every=4"),
+        *("--set", "evaluation_examples=20"),
         *("--set", "checkpoint_every=2"),
     ]
 
