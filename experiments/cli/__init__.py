@@ -23,11 +23,6 @@ _COMMANDS = (
     *("train", "train-central", "compare", "report"),
     *("export", "doctor"),
 )
-# Modules of the commands that have none of their own name.
-_MODULES = {
-    "show": "artifacts",
-    "account": "guarantees",
-}
 # Groups of options in the help of every command; the others stand below.
 _PANELS = {
     "What": "preset config assigned show dataset mechanism buffers bands workload grid dimension rounds epochs "
@@ -65,7 +60,7 @@ class _LazyGroup(Group):
         if cmd_name not in _COMMANDS:
             return None
         name = cmd_name.replace("-", "_")
-        return getattr(importlib.import_module(f"{__name__}.{_MODULES.get(cmd_name, name)}"), name)
+        return getattr(importlib.import_module(f"{__name__}.{name}"), name)
 
 
 def _show_version(context: click.Context, parameter: click.Parameter, asked: bool) -> None:

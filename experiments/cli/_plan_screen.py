@@ -19,7 +19,7 @@ from ..planning.balls_in_bins import BinsOption, recommended
 from ..planning.deployment import Deployment
 from ..planning.signal_to_noise import Signal, warning
 from ..runs import statements
-from . import guarantees
+from . import account
 
 _NONE = "–"
 _CASES = {"half_min_sep": "b/2", "twice_min_sep": "2b", "half_as_many_rounds_again": "1.5n"}
@@ -89,10 +89,10 @@ class PlanScreen:
         result = {
             "population": known.population,
             "clients_per_round": known.clients_per_round,
-            **guarantees.described(setting),
+            **account.described(setting),
             "min_sep": known.min_sep,
             "delta": known.delta,
-            "workload": repr(guarantees.workload_of(setting)),
+            "workload": repr(account.workload_of(setting)),
             "objective": known.objective,
             "recommended": self.chosen.name,
             "claim": statements.facts(self.claim),
@@ -116,7 +116,7 @@ class PlanScreen:
         known = self.deployment
         setting = (
             f"{known.clients_per_round:,} of {known.population:,} clients a round, {known.setting.rounds:,} rounds, "
-            f"{statements.participation(known.setting)}; {guarantees.workload(known.setting)}"
+            f"{statements.participation(known.setting)}; {account.workload(known.setting)}"
         )
         rows = [
             ("setting", setting),
@@ -209,7 +209,7 @@ class PlanScreen:
     def _least_loss(self) -> float | None:
         """Returns what no mechanism's loss is below; None where no bound is known."""
         setting = self.deployment.setting
-        if not isinstance(guarantees.workload_of(setting), tff_mf.PrefixSum):
+        if not isinstance(account.workload_of(setting), tff_mf.PrefixSum):
             return None
         return least_loss(setting.rounds, setting.participation, self.deployment.objective) or None
 

@@ -14,10 +14,10 @@ from tff_mf.planning import MechanismSetting, by_name
 from ..output import files, progress
 from ..runs import statements
 from ..sampling.settings import SECRET
-from . import _options, guarantees
+from . import _options, account
 from ._flags import Flags
 from ._screens import Answer
-from .guarantees import Found
+from .account import Found
 
 # The sampling for which bands are chosen at an amplified ε; for the others, by the schema that holds beside it.
 _AMPLIFIED = "cyclic-poisson"
@@ -173,9 +173,9 @@ def _answer(made: Made, out: str, seconds: float, target: Target) -> Answer:
         "message": _ending(message, found.converged),
     }
     note = f" {_FILE}" if setting.is_restarted else ""
-    first = ("out", *guarantees.LOSSES, "noise_multiplier")
+    first = ("out", *account.LOSSES, "noise_multiplier")
     claim = None if target is None else asked.claim(noise["noise_multiplier"], target[1])
-    return asked.answer(facts, words, claim=claim, first=first, below=[f"{guarantees.AT_EQUAL_PRIVACY}{note}"])
+    return asked.answer(facts, words, claim=claim, first=first, below=[f"{account.AT_EQUAL_PRIVACY}{note}"])
 
 
 def _ending(message: str, converged: bool | None) -> str:

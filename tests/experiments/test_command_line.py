@@ -215,7 +215,7 @@ WITHOUT_TENSORFLOW = """
 import sys
 from tff_mf import InputError
 from tff_mf.experiments import sampling
-from tff_mf.experiments.cli import cli, guarantees
+from tff_mf.experiments.cli import account, cli
 from tff_mf.experiments.training.datasets import sqlite
 
 sampling.plan_cohorts

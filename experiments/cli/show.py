@@ -8,7 +8,7 @@ import rich_click as click
 import tff_mf
 from tff_mf.planning import MechanismSetting
 
-from . import _options, guarantees
+from . import _options, account
 from ._flags import Flags
 from ._screens import Answer
 
@@ -31,7 +31,7 @@ def show(file: str, flags: Flags, plot: str | None) -> Answer:
         from .. import plots
 
         plots.check_rounds(setting.rounds)
-    found = guarantees.Found(mechanism=mechanism, setting=setting, flags=flags)
+    found = account.Found(mechanism=mechanism, setting=setting, flags=flags)
     ended = mechanism.optimized_for
     facts = {**found.described(), **_parameters(mechanism), **found.losses()}
     if ended is not None:
@@ -40,12 +40,12 @@ def show(file: str, flags: Flags, plot: str | None) -> Answer:
     if plot is not None:
         from .. import plots
 
-        drawn = (mechanism, setting.rounds, setting.participation, guarantees.workload_of(setting))
+        drawn = (mechanism, setting.rounds, setting.participation, account.workload_of(setting))
         plots.draw_mechanism(*drawn, plot)
         facts["plot"] = plot
-    words = {"mechanism": guarantees.title(file, mechanism)}
-    first = ("sensitivity", *guarantees.LOSSES)
-    return found.answer(facts, words, first=first, below=[guarantees.AT_EQUAL_PRIVACY])
+    words = {"mechanism": account.title(file, mechanism)}
+    first = ("sensitivity", *account.LOSSES)
+    return found.answer(facts, words, first=first, below=[account.AT_EQUAL_PRIVACY])
 
 
 def _in_its_setting(file: str, flags: Flags) -> tuple[tff_mf.Mechanism, MechanismSetting]:
