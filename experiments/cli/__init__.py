@@ -12,10 +12,10 @@ from typing import NoReturn
 
 import rich_click as click
 
+from tff_mf.base import validation
 from tff_mf.base.errors import InputError
 
 from . import _boundary
-from ._boundary import Group
 
 # In the order of use, which is the order of the help.
 _COMMANDS = (
@@ -52,7 +52,11 @@ _OBJECTS_BEFORE_COLLECTION = 20_000
 _SHORTAGES = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS, errno.EMFILE, errno.ENFILE)
 
 
-class _LazyGroup(Group):
+class _Commands(click.RichGroup):
+    """The commands in the order of use; without one, the help is printed, with status 2."""
+
+    context_class = _boundary.Context
+
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(_COMMANDS)
 
@@ -61,6 +65,22 @@ class _LazyGroup(Group):
             return None
         name = cmd_name.replace("-", "_")
         return getattr(importlib.import_module(f"{__name__}.{name}"), name)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if not args and not ctx.resilient_parsing:
+            # To stderr, since there is no result.
+            click.echo(ctx.get_help(), err=True)
+            ctx.exit(2)
+        return super().parse_args(ctx, args)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args[0] not in _COMMANDS and not ctx.resilient_parsing:
+            meant = validation.did_you_mean(args[0], _COMMANDS)
+            raise click.UsageError(f"no such command {args[0]!r}{meant}", ctx)
+        name, command, rest = super().resolve_command(ctx, args)
+        return name, command, rest
 
 
 def _show_version(context: click.Context, parameter: click.Parameter, asked: bool) -> None:
@@ -73,7 +93,7 @@ def _show_version(context: click.Context, parameter: click.Parameter, asked: boo
     context.exit()
 
 
-@click.group(cls=_LazyGroup, context_settings=_SETTINGS)
+@click.group(cls=_Commands, context_settings=_SETTINGS)
 @click.option(
     "--version",
     is_flag=True,

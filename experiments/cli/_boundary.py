@@ -46,34 +46,6 @@ class Command(click.RichCommand):
     context_class = Context
 
 
-class Group(click.RichGroup):
-    """A group whose commands stand in the order of use, and which prints its help, with status 2, if none is named."""
-
-    context_class = Context
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        """Returns the names of the commands."""
-        return list(self.commands)
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Returns what remains of the words, which begin with a command."""
-        if not args and not ctx.resilient_parsing:
-            # To stderr, since there is no result.
-            click.echo(ctx.get_help(), err=True)
-            ctx.exit(2)
-        return super().parse_args(ctx, args)
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Returns the named command; a wrong name is refused with the nearest."""
-        if self.get_command(ctx, args[0]) is None and not ctx.resilient_parsing:
-            meant = validation.did_you_mean(args[0], self.list_commands(ctx))
-            raise click.UsageError(f"no such command {args[0]!r}{meant}", ctx)
-        name, command, rest = super().resolve_command(ctx, args)
-        return name, command, rest
-
-
 def invoked() -> click.Context | None:
     """Returns the context of the last invoked command, even after its end."""
     return _latest.get()

@@ -131,18 +131,18 @@ class PlanScreen:
             f"{self._whose()}: {statements.line(self.claim)}",
             Facts(rows),
             "## Mechanisms",
-            *self._mechanisms(),
+            Table(*self._table()),
+            _LOSSES,
+            self._by_copies(),
+            "\n".join(f"- {option.name}: {option.note}." for option in self.options if option.note),
             *([] if self.sampled is None else self._amplified(self.sampled)),
             *self._in_bins(),
         ]
         if self.claim.not_checked:
-            blocks += ["## What it rests on", "\n".join(f"- {text}" for text in self._rests_on())]
+            only = "" if self.sampling is None else ", or only the amplified figures hold"
+            kept = f"something enforces the participation, {statements.participation(known.setting)}{only}"
+            blocks += ["## What it rests on", "\n".join(f"- {text}" for text in (kept, *self.claim.not_checked))]
         return blocks
-
-    def _rests_on(self) -> list[str]:
-        often = statements.participation(self.deployment.setting)
-        only = "" if self.sampling is None else ", or only the amplified figures hold"
-        return [f"something enforces the participation, {often}{only}", *self.claim.not_checked]
 
     def _whose(self) -> str:
         """Returns the recommended mechanism, with the cohorts that it is for if another sampling was asked for."""
@@ -186,11 +186,6 @@ class PlanScreen:
             "epsilon_if_wrong": finite(option.if_wrong),
             f"{self.deployment.objective}_loss_if_wrong": finite(option.loss_if_wrong),
         }
-
-    def _mechanisms(self) -> list[Block]:
-        header, rows = self._table()
-        noted = [f"{option.name}: {option.note}." for option in self.options if option.note]
-        return [Table(header, rows), _LOSSES, self._by_copies(), "\n".join(f"- {text}" for text in noted)]
 
     def _frontier(self) -> list[dict[str, Any]]:
         """Returns each mechanism that has less loss than all with fewer copies, or as few."""
@@ -277,21 +272,21 @@ class PlanScreen:
         for each in self.in_bins:
             sigma = digits.upwards(each.noise_multiplier)
             rows.append([each.name, digits.nearest(each.error), sigma, str(each.memory_rows)])
+        certified = ""
+        if not self.refused:
+            certified = (
+                f"Certified: {recommended(self.in_bins).name}, amplified σ = {digits.upwards(found.noise_multiplier)}, "
+                f"{objective} {digits.nearest(found.errors[known.objective])} clip norms, amplified ε "
+                f"{digits.upwards(found.level.epsilon)} ({found.level.theorem} bound), and "
+                f"{digits.upwards(found.epsilon_if_known)} if cohorts are known."
+            )
         return [
             "## With secret groups",
             # Of more clients, cohorts would be larger than the room of a sum on the grid is for.
             _ONLY_IN_BINS.format(bins=bins, clients=bins * known.clients_per_round, level=level),
             Table(["", objective, "amplified σ", "copies"], rows),
-            "" if self.refused else self._certificate(found, objective),
+            certified,
         ]
-
-    def _certificate(self, found: Amplified, objective: str) -> str:
-        error = digits.nearest(found.errors[self.deployment.objective])
-        return (
-            f"Certified: {recommended(self.in_bins).name}, amplified σ = {digits.upwards(found.noise_multiplier)}, "
-            f"{objective} {error} clip norms, amplified ε {digits.upwards(found.level.epsilon)} "
-            f"({found.level.theorem} bound), and {digits.upwards(found.epsilon_if_known)} if cohorts are known. "
-        )
 
 
 def _bins(known: Deployment, options: Sequence[BinsOption], found: Amplified) -> dict[str, Any]:
