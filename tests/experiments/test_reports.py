@@ -259,6 +259,10 @@ def of_another_format(folder):
     change_json(folder / "report.json", lambda found: {**found, "report": 1})
 
 
+def with_a_number_for_its_words(folder):
+    change_json(folder / "report.json", lambda found: {**found, "warnings": 5})
+
+
 def without_its_page(folder):
     (folder / "report.md").unlink()
 
@@ -268,9 +272,18 @@ def with_another_page(folder):
     (folder / "report.md").write_text(page.replace("ε≤2", "ε≤1", 1))
 
 
-@pytest.mark.parametrize("change", [of_another_format, without_its_page, with_another_page])
-def test_a_report_is_written_anew(copy, change):
+@pytest.mark.parametrize(
+    ("change", "found"),
+    [
+        (of_another_format, "report: report.json has version 1"),
+        (with_a_number_for_its_words, "report: report.json: warnings=5 must be a list"),
+        (without_its_page, ""),
+        (with_another_page, ""),
+    ],
+)
+def test_a_report_is_written_anew(copy, change, found):
     change(copy)
+    assert "".join(critical(copy)).startswith(found)
     done = invoke("report", copy)
     assert done.exit_code == 0
     assert critical(copy) == []

@@ -316,3 +316,22 @@ def test_a_log_level_of_the_user_is_kept(monkeypatch):
     monkeypatch.delenv("TF_CPP_MIN_LOG_LEVEL")
     cli._quiet()
     assert os.environ["TF_CPP_MIN_LOG_LEVEL"] == "3"
+
+
+def test_time_left_is_of_rounds_after_the_first_once_three_are_timed(monkeypatch, capsys):
+    """The first round traces: an estimate from it would be far off."""
+    now = {"at": 0.0}
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now["at"])
+    with progress.rounds(10, "blt") as on_round:
+        for number, at in enumerate((100.0, 120.0, 140.0, 160.0, 180.0), start=1):
+            now["at"] = at
+            on_round(number, {})
+        now["at"] = 280.0
+        on_round(10, {"accuracy_without_out_of_vocab_or_end_of_sentence": 0.25})
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[:3] == [f"round {number} of 10" for number in (1, 2, 3)]
+    assert lines[3:] == [
+        "round 4 of 10, 120 s left",
+        "round 5 of 10, 100 s left",
+        "round 10 of 10, validation accuracy 0.2500",
+    ]
