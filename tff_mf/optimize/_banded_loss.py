@@ -1,6 +1,6 @@
 """The error of a banded C and its gradient, in O(rounds · bands²); column norms that all have one sensitivity."""
 
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 
@@ -56,30 +56,36 @@ def _of_matrix(matrix: np.ndarray) -> np.ndarray:
 _SHARED = 0.3
 
 
-class ColumnNorms(Protocol):
-    """A set of squared column norms d, and variables for it."""
+class ColumnNorms:
+    """A set of squared column norms d, and variables for it: d = 1 alone, and other sets as subclasses."""
+
+    def __init__(self, optimized_for: OptimizedFor) -> None:
+        self._rounds = optimized_for.rounds
 
     def start(self) -> np.ndarray:
         """Returns the first variables to try, float64 `[variables]`."""
-        ...
+        return np.zeros(0)
 
     def squared(self, variables: np.ndarray) -> np.ndarray:
         """Returns d, float64 `[rounds]`."""
-        ...
+        del variables
+        return np.ones(self._rounds)
 
     def gradient(self, variables: np.ndarray, by_squared: np.ndarray) -> np.ndarray:
         """Returns the gradient with respect to the variables, given that with respect to d."""
-        ...
+        del by_squared
+        return np.zeros_like(variables)
 
     def refined(self, coarse: "ColumnNorms", variables: np.ndarray) -> np.ndarray:
         """Returns variables whose d resembles the d of `variables` in a set of the same kind over fewer rounds."""
-        ...
+        del coarse
+        return variables
 
 
 def column_norms(optimized_for: OptimizedFor, *, unit: bool) -> ColumnNorms:
     """Returns all norms that the schema allows, or d = 1, which is optimal for one participation."""
     if unit or optimized_for.participation.max_participations == 1:
-        return _UnitNorms(optimized_for)
+        return ColumnNorms(optimized_for)
     return (
         _EpochNorms(optimized_for)
         if isinstance(optimized_for.participation, FixedEpoch)
@@ -87,27 +93,7 @@ def column_norms(optimized_for: OptimizedFor, *, unit: bool) -> ColumnNorms:
     )
 
 
-class _UnitNorms:
-    def __init__(self, optimized_for: OptimizedFor) -> None:
-        self._rounds = optimized_for.rounds
-
-    def start(self) -> np.ndarray:
-        return np.zeros(0)
-
-    def squared(self, variables: np.ndarray) -> np.ndarray:
-        del variables
-        return np.ones(self._rounds)
-
-    def gradient(self, variables: np.ndarray, by_squared: np.ndarray) -> np.ndarray:
-        del by_squared
-        return np.zeros_like(variables)
-
-    def refined(self, coarse: ColumnNorms, variables: np.ndarray) -> np.ndarray:
-        del coarse
-        return variables
-
-
-class _EpochNorms:
+class _EpochNorms(ColumnNorms):
     """For clients at fixed places in epochs: for each place, d adds up to k over k epochs.
 
     After k epochs d repeats, so that it adds up to k over any k consecutive epochs. Source: Choquette-Choo et al.
@@ -144,7 +130,7 @@ class _EpochNorms:
         return powers / powers.sum(axis=0)
 
 
-class _WindowNorms:
+class _WindowNorms(ColumnNorms):
     """For min-sep participation: d is y plus the sum of y_w over the windows w of b rounds that contain the round.
 
     With y ≥ 0 and Σ y_w + k·y = k, no pattern has a sum above k: it has at most one round in a window, and at most k

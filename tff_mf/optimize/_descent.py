@@ -38,7 +38,6 @@ def with_status(
     began: float,
     gradient_norm: float,
     history: tuple[float, ...],
-    loss: float | None = None,
     duality_gap: float | None = None,
 ) -> MechanismT:
     """Returns the mechanism with the status of the search that found it in `optimized_for`.
@@ -52,17 +51,15 @@ def with_status(
         began: When the search began, by `time.perf_counter`.
         gradient_norm: Largest entry of the gradient of log(loss) at the end.
         history: Losses during the search.
-        loss: The loss of the mechanism; `None` to compute it from the mechanism's parameters.
         duality_gap: Relative duality gap of the squared loss, or `None`.
     """
     optimized_for = mechanism.optimized_for
     assert optimized_for is not None
-    if loss is None:
-        loss_of = max_loss if objective == "max" else rms_loss
-        loss = loss_of(mechanism, optimized_for.rounds, optimized_for.participation, optimized_for.workload)
+    # From the parameters of the mechanism, by code that no search shares.
+    loss_of = max_loss if objective == "max" else rms_loss
     search = SearchStatus(
         objective=objective,
-        loss=loss,
+        loss=loss_of(mechanism, optimized_for.rounds, optimized_for.participation, optimized_for.workload),
         message=message,
         iterations=iterations,
         seconds=time.perf_counter() - began,
@@ -125,6 +122,7 @@ def descend(
     iterations: int,
     tolerance: float = 1e-11,
     memory: int = 20,
+    limits: tuple[float, float] | None = None,
     on_iteration: Callable[[int, float], None] = lambda iteration, loss: None,
 ) -> Descent:
     """Minimizes the log of a loss by L-BFGS from `start`.
@@ -135,6 +133,7 @@ def descend(
         iterations: Largest number of iterations.
         tolerance: The search ends once an iteration lowers the loss by less than this relative amount.
         memory: Number of earlier steps that L-BFGS keeps.
+        limits: Range of each variable.
         on_iteration: Called with the number and the loss of each iteration.
     """
     # Imported here: it would double the time of `import tff_mf`.
@@ -148,6 +147,7 @@ def descend(
         start,
         jac=True,
         method="L-BFGS-B",
+        bounds=None if limits is None else [limits] * len(start),
         callback=watched.advance,
         options={"maxcor": memory, "maxiter": iterations, "maxfun": 2 * iterations, "ftol": tolerance, "gtol": 1e-9},
     )

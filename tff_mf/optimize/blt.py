@@ -1,16 +1,16 @@
 """Optimizer of BLTs: buffers are added one by one, each where it lowers the loss most."""
 
+import functools
 import time
 from collections.abc import Callable
-from typing import NamedTuple
 
 import numpy as np
 
 from tff_mf.base import validation
 from tff_mf.base.errors import InputValueError
 from tff_mf.mechanisms import BLT, OptimizedFor
-from tff_mf.optimize._blt_loss import BLTLoss, recomputed_loss
-from tff_mf.optimize._descent import with_status
+from tff_mf.optimize._blt_loss import BLTLoss
+from tff_mf.optimize._descent import Descent, descend, with_status
 from tff_mf.problem.participation import Participation
 
 # A new buffer starts as a pair θ > θ̂. Its width, and the distance between the places that are tried, are in the
@@ -28,44 +28,20 @@ _ITERATIONS = 1000
 _LARGEST_EXPONENT = 300.0
 
 
-class Optimum(NamedTuple):
-    """Variables of the least loss that was found, and how the search for it ended."""
-
-    log_loss: float
-    variables: np.ndarray
-    gradient_norm: float
-    iterations: int
-    ending: str
-
-    @property
-    def buffers(self) -> int:
-        """Number of buffers."""
-        return len(self.variables) // 2
-
-
-LossOf = Callable[[int], Callable[[np.ndarray], tuple[float, np.ndarray]]]
-
-
-def without_buffers(loss_of: LossOf) -> Optimum:
-    """Returns the loss of C = I, which has nothing to choose."""
-    none = np.zeros(0)
-    log_loss, _ = loss_of(0)(none)
-    return Optimum(log_loss=log_loss, variables=none, gradient_norm=0.0, iterations=0, ending="No buffers")
-
-
-def with_one_more_buffer(loss_of: LossOf, rounds: int, optimum: Optimum) -> Optimum:
+def _with_one_more_buffer(loss_of: Callable[[int], BLTLoss], rounds: int, optimum: Descent) -> Descent:
     """Returns the optimum with one more buffer; its iterations are those spent on this buffer.
 
     Args:
-        loss_of: The log of the loss with a number of buffers, and its gradient, in the variables of `BLTLoss`.
+        loss_of: The loss with a number of buffers.
         rounds: Number of rounds n, which bounds the time scales that are tried.
         optimum: The optimum with one buffer less.
     """
-    loss = loss_of(optimum.buffers + 1)
+    buffers = len(optimum.variables) // 2 + 1
+    loss = loss_of(buffers)
     exponents = np.cumsum(np.exp(optimum.variables))
     pair = np.exp([-_PAIR_WIDTH / 2, _PAIR_WIDTH / 2])
     places = np.exp(np.arange(-np.log(5.0 * rounds), np.log(3.0), _PLACE_STEP))
-    limits = increment_limits(rounds, optimum.buffers + 1)
+    limits = increment_limits(rounds, buffers)
     starts = [np.log(np.clip(np.diff(np.sort([0.0, *exponents, *(place * pair)])), *limits)) for place in places]
 
     scores = np.array([loss(start)[0] for start in starts])
@@ -73,42 +49,17 @@ def with_one_more_buffer(loss_of: LossOf, rounds: int, optimum: Optimum) -> Opti
     valleys = np.flatnonzero((scores <= around[:-2]) & (scores <= around[2:]))
     chosen = {*valleys[np.argsort(scores[valleys])][:_PLACES_FOLLOWED], len(places) - 1}
 
-    followed = [descend(loss, starts[place], limits, _FOLLOWED_FOR) for place in sorted(chosen)]
+    lowest, highest = np.log(limits)
+    to_the_end = functools.partial(descend, loss, tolerance=1e-13, memory=30, limits=(lowest, highest))
+    followed = [to_the_end(starts[place], iterations=_FOLLOWED_FOR) for place in sorted(chosen)]
     best = min(followed, key=lambda candidate: candidate.log_loss)
-    finished = descend(loss, best.variables, limits)
+    finished = to_the_end(best.variables, iterations=_ITERATIONS)
     return finished._replace(iterations=finished.iterations + sum(candidate.iterations for candidate in followed))
 
 
 def increment_limits(rounds: int, buffers: int) -> tuple[float, float]:
     """Returns the range of increments of exponents: decays coincide below it, exponentials overflow above it."""
     return np.exp(-30.0) / rounds, _LARGEST_EXPONENT / (2 * buffers)
-
-
-def descend(
-    loss: Callable[[np.ndarray], tuple[float, np.ndarray]],
-    start: np.ndarray,
-    limits: tuple[float, float],
-    iterations: int = _ITERATIONS,
-) -> Optimum:
-    """Returns where L-BFGS ends from `start`, within the limits of increments."""
-    # Imported here: it would double the time of `import tff_mf`.
-    import scipy.optimize
-
-    found = scipy.optimize.minimize(
-        loss,
-        start,
-        jac=True,
-        method="L-BFGS-B",
-        bounds=[tuple(np.log(limits))] * len(start),
-        options={"maxcor": 30, "maxiter": iterations, "ftol": 1e-13, "gtol": 1e-8},
-    )
-    return Optimum(
-        log_loss=float(found.fun),
-        variables=found.x,
-        gradient_norm=float(np.abs(found.jac).max()),
-        iterations=int(found.nit),
-        ending=str(found.message),
-    )
 
 
 # A buffer that lowers the loss by less than this relative amount is not worth its memory.
@@ -138,7 +89,7 @@ def optimize_blt(
     and `message` says so. With `buffers=None` they are added as long as each lowers the loss by at least 0.1 %.
 
     The `history` in `optimized_for.search` has the least loss for 1, 2, … buffers. Its `loss` is recomputed from the
-    parameters of the mechanism, up to 2²⁰ rounds by the direct sum over all of them.
+    parameters of the mechanism.
 
     Args:
         rounds: Number of rounds n.
@@ -168,13 +119,14 @@ def optimize_blt(
     def loss_of(count: int) -> BLTLoss:
         return BLTLoss(optimized_for, objective, count)
 
-    optimum = without_buffers(loss_of)
+    # Of C = I.
+    optimum = descend(loss_of(0), np.zeros(0), iterations=0)
     needed = _WORTHWHILE if wanted is None else _DEAD
     history: list[float] = []
     iterations = 0
     gain_left_out = None
     while wanted is None or len(history) < wanted:
-        candidate = with_one_more_buffer(loss_of, optimized_for.rounds, optimum)
+        candidate = _with_one_more_buffer(loss_of, optimized_for.rounds, optimum)
         iterations += candidate.iterations
         gain = optimum.log_loss - candidate.log_loss
         if gain < needed:
@@ -183,11 +135,9 @@ def optimize_blt(
         optimum = candidate
         history.append(float(np.exp(optimum.log_loss)))
 
-    mechanism = _mechanism(optimized_for, objective, optimum)
     return with_status(
-        mechanism,
+        _mechanism(optimized_for, objective, optimum),
         objective=objective,
-        loss=recomputed_loss(mechanism, optimized_for, objective),
         converged=optimum.gradient_norm <= _STATIONARY,
         message=_message(optimum, wanted, gain_left_out),
         iterations=iterations,
@@ -210,16 +160,18 @@ def _check_size(optimized_for: OptimizedFor) -> None:
         )
 
 
-def _mechanism(optimized_for: OptimizedFor, objective: str, optimum: Optimum) -> BLT:
-    if not optimum.buffers:
+def _mechanism(optimized_for: OptimizedFor, objective: str, optimum: Descent) -> BLT:
+    buffers = len(optimum.variables) // 2
+    if not buffers:
         return BLT(theta=(0.5,), omega=(0.0,), optimized_for=optimized_for)
-    theta, omega = BLTLoss(optimized_for, objective, optimum.buffers).parameters(optimum.variables)
+    theta, omega = BLTLoss(optimized_for, objective, buffers).parameters(optimum.variables)
     return BLT(theta=np.maximum(theta, FASTEST_DECAY).tolist(), omega=omega.tolist(), optimized_for=optimized_for)
 
 
-def _message(optimum: Optimum, wanted: int | None, gain_left_out: float | None) -> str:
-    asked = optimum.buffers if wanted is None else wanted
-    kept = f"{optimum.buffers} of {asked}" if asked > optimum.buffers else f"{asked}"
+def _message(optimum: Descent, wanted: int | None, gain_left_out: float | None) -> str:
+    buffers = len(optimum.variables) // 2
+    asked = buffers if wanted is None else wanted
+    kept = f"{buffers} of {asked}" if asked > buffers else f"{asked}"
     kept += " buffer" if asked == 1 else " buffers"
     if gain_left_out is not None:
         kept += f": one more would lower the loss by a relative {max(gain_left_out, 0.0):.1e}"

@@ -230,7 +230,7 @@ def _step(places: list[np.ndarray], residuals: list[np.ndarray], first_step: flo
 # Relative difference of the squared loss and its lower bound at which a search has converged.
 _GAP = 5e-5
 
-_STEPS = 60
+_STEPS = 150
 
 
 def optimize_dense(

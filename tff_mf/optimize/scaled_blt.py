@@ -2,6 +2,8 @@
 
 import functools
 import time
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -9,11 +11,21 @@ from tff_mf.base import validation
 from tff_mf.mechanisms import BLT, OptimizedFor, ScaledBLT
 from tff_mf.mechanisms.series import geometric_sum
 from tff_mf.optimize import _descent
-from tff_mf.optimize._descent import Descent, with_descent
-from tff_mf.optimize._scaled_columns import FIRST_FALL, MOST_PARTICIPATIONS, POWERS, LogMean, ScaledColumnsLoss
+from tff_mf.optimize._descent import Descent, Value, with_descent
 from tff_mf.optimize.blt import FASTEST_DECAY, increment_limits, optimize_blt
-from tff_mf.problem.participation import Participation
+from tff_mf.problem.participation import FixedEpoch, Participation
 
+# MaxError is approached by means of these powers of the squared errors; RmsError is the mean of their first power.
+_POWERS = {"rms": (1,), "max": (8, 128, 2048)}
+# Of the log of weights from one participation to the next, where the search starts.
+_FIRST_FALL = 0.05
+# The bound of columns of both signs takes entries of CᵀC at this many distances within an epoch. It takes one for each
+# pair of participations, so that columns of both signs are not searched for more participations.
+_DISTANCES = 24
+_MOST_PARTICIPATIONS = 40
+
+_ITERATIONS = 500
+_KINKED_ITERATIONS, _KINKED_TOLERANCE, _LAST = 150, 1e-5, 9
 # Pairs are added to this many real buffers, or to one more. More real ones gain nothing beside pairs.
 _REAL_BUFFERS = 2
 # Where a pair starts: its decay and, for pair 1, 2, …, its angle over the rounds of a separation, and how much larger
@@ -23,20 +35,40 @@ _PAIR_DECAY, _PAIR_ANGLE, _PAIR_WIDTH = 3.0, 6.0, 1.1
 _WORTHWHILE = 1e-3
 
 
-class ScaledBLTLoss(ScaledColumnsLoss):
-    """The loss of a BLT with scaled columns, with kinks if it has pairs of buffers.
+class ScaledBLTLoss:
+    """log(MaxLoss) or log(RmsLoss) of a BLT with scaled columns, LtToep(c)·diag(d), for prefix sums, and its gradient.
 
     The BLT is C(s) = Π(1 − θ̂_j s) / Π(1 − θ_j s). Exponents x = −log θ and y = −log θ̂ are real and interlaced,
     0 < x₁ < y₁ < x₂ < …, but for those of pairs of buffers, which are conjugates. By partial fractions of C and C⁻¹,
 
         c_i = Σ_j ω_j θ_j^(i−1) with ω_j = Π_i (θ_j − θ̂_i) / Π_{i≠j} (θ_j − θ_i), and the same for C⁻¹.
 
-    Variables of c are logarithms: of the increments of real exponents, and of the real and the imaginary parts x, y of
-    pairs.
+    d_t = a_t / ‖column t of LtToep(c)‖, where a never rises, and may fall every b rounds up to the last participation.
+    Without pairs, c ≥ 0 never rises, so that no entry of CᵀC is larger than in the earliest pattern, for columns have
+    equal norms between two falls, and the sensitivity is ‖Cu‖ for it. With pairs it is the bound of
+    `sensitivities.scaled_columns`, of the entries at some distances, which has kinks.
+
+    It is called with the power of squared errors whose mean is taken: 1 for RmsLoss, and large for nearly MaxLoss.
+    Variables are logarithms: of the increments of real exponents, of the real and the imaginary parts x, y of pairs,
+    and of how far log(a) falls before each participation but the first.
+
+    Args:
+        optimized_for: The setting.
+        real: Number of real buffers.
+        pairs: Number of pairs of buffers.
     """
 
     def __init__(self, optimized_for: OptimizedFor, real: int, pairs: int = 0) -> None:
-        super().__init__(optimized_for, kinked=pairs > 0)
+        rounds, participation = optimized_for.rounds, optimized_for.participation
+        self.optimized_for, self._kinked = optimized_for, pairs > 0
+        self.rounds = rounds
+        self._starts = np.arange(0, rounds, participation.min_sep)[: participation.max_participations]
+        self._epochs = np.searchsorted(self._starts, np.arange(rounds), side="right") - 1
+        step = (
+            participation.min_sep if isinstance(participation, FixedEpoch) else -(-participation.min_sep // _DISTANCES)
+        )
+        apart = (self._starts[1:, np.newaxis] + np.arange(0, participation.min_sep, step)).ravel()
+        self._apart = apart[apart < rounds]
         self.real, self.pairs = real, pairs
 
         # Exponents are this times exponentials of variables: first all x, then all y.
@@ -76,6 +108,116 @@ class ScaledBLTLoss(ScaledColumnsLoss):
             optimized_for=self.optimized_for,
         )
 
+    @property
+    def falls(self) -> int:
+        """Number of variables beside those of c."""
+        return len(self._starts) - 1
+
+    def own(self, variables: np.ndarray) -> np.ndarray:
+        """Returns the variables of c."""
+        return variables[: len(variables) - self.falls]
+
+    def scales(self, variables: np.ndarray, column: np.ndarray) -> np.ndarray:
+        """Returns d for c, its first entry 1."""
+        scales = self._weights(variables)[self._epochs] / _norms(column)
+        return np.asarray(scales / scales[0])
+
+    def __call__(self, variables: np.ndarray, power: int) -> Value:
+        """Returns log(loss) and its gradient, of the length of `variables`."""
+        matrix = self.matrix(self.own(variables))
+        column = matrix.column
+        norms, weights = _norms(column), self._weights(variables)[self._epochs]
+        factors = norms / weights
+        error = matrix.error(factors, power)
+        sensitivity = self._largest_entries if self._kinked else self._earliest_pattern
+        squared, by_column, by_scale = sensitivity(column, weights / norms)
+
+        by_log_scale = 0.5 * by_scale / squared / factors - error.by_factor * factors
+        by_column = 0.5 * by_column / squared - column * np.cumsum(by_log_scale / norms**2)[::-1]
+        by_epoch = np.bincount(self._epochs, by_log_scale)
+        by_fall = -np.cumsum(by_epoch[::-1])[::-1][1:] * self._falls(variables)
+        gradient = np.append(matrix.gradient(by_column, error), by_fall)
+        return Value(error.log_value + 0.5 * np.log(squared), gradient)
+
+    def minimized(self, found: Descent, powers: Sequence[int]) -> Descent:
+        """Goes on from where a search ended, for one power after the other."""
+        for power in powers:
+            at_power = functools.partial(self, power=power)
+            if self._kinked:
+                end = _along_kinks(at_power, found.variables)
+            else:
+                end = _descent.descend(at_power, found.variables, iterations=_ITERATIONS)
+            found = end._replace(iterations=found.iterations + end.iterations, history=found.history + end.history)
+        return found
+
+    def _weights(self, variables: np.ndarray) -> np.ndarray:
+        return np.exp(-np.cumsum(np.append(0.0, self._falls(variables))))
+
+    def _falls(self, variables: np.ndarray) -> np.ndarray:
+        return np.exp(variables[len(variables) - self.falls :])
+
+    def _earliest_pattern(self, column: np.ndarray, scales: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
+        """Returns ‖Cu‖² for the earliest pattern, and its gradients by the column and the scales."""
+        total, by_column, by_scale = (np.zeros(self.rounds) for _ in range(3))
+        for start in self._starts:
+            total[start:] += scales[start] * column[: self.rounds - start]
+        for start in self._starts:
+            by_column[: self.rounds - start] += 2 * scales[start] * total[start:]
+            by_scale[start] = 2 * (total[start:] @ column[: self.rounds - start])
+        return float(total @ total), by_column, by_scale
+
+    def _largest_entries(self, column: np.ndarray, scales: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
+        """Returns the sum of the largest |X_st| over s ≥ ib, t − s ≥ (j − i)b for all i, j, and its gradients."""
+        entries = np.zeros((len(self._apart), self.rounds))
+        for row, apart in zip(entries, self._apart, strict=True):
+            left = self.rounds - apart
+            row[:left] = np.cumsum(column[:left] * column[apart:])[::-1] * scales[:left] * scales[apart:]
+        sizes = np.abs(entries)
+        own = _norms(column) * scales
+        total = float(np.sum(np.square(own[self._starts])))
+        # With columns of equal norms from one start to the next, the norm at a start is the largest from there on.
+        by_column, by_scale = np.zeros(self.rounds), np.zeros(self.rounds)
+        for start in self._starts:
+            by_column[: self.rounds - start] += 2 * scales[start] ** 2 * column[: self.rounds - start]
+            by_scale[start] = 2 * own[start] ** 2 / scales[start]
+        places: dict[tuple[int, int], int] = {}
+        for epochs, distance in enumerate(self._starts[1:], 1):
+            first = int(np.searchsorted(self._apart, distance))
+            largest = sizes[first:].max(axis=0)
+            for start in self._starts[:-epochs]:
+                s = start + int(np.argmax(largest[start:]))
+                row = first + int(np.argmax(sizes[first:, s]))
+                places[row, s] = places.get((row, s), 0) + 2
+        for (row, s), count in places.items():
+            t = s + int(self._apart[row])
+            left, size = self.rounds - t, sizes[row, s]
+            total += count * size
+            by_scale[[s, t]] += count * size / scales[[s, t]]
+            factor = np.sign(entries[row, s]) * count * scales[s] * scales[t]
+            by_column[:left] += factor * column[t - s :][:left]
+            by_column[t - s :][:left] += factor * column[:left]
+        return total, by_column, by_scale
+
+
+def _norms(column: np.ndarray) -> np.ndarray:
+    """Returns the norm of each column of LtToep(column)."""
+    return np.sqrt(np.cumsum(np.square(column))[::-1])
+
+
+def _along_kinks(loss: Callable[[np.ndarray], Value], start: np.ndarray) -> Descent:
+    # Decays may coincide, or C overflow, in a step that is too long; the line search then turns back.
+    with np.errstate(all="ignore"):
+        path = _descent.bfgs(loss, start, iterations=_KINKED_ITERATIONS, tolerance=_KINKED_TOLERANCE)
+    return Descent(
+        variables=path.variables,
+        log_loss=path.values[-1],
+        gradient_norm=float(path.values[-_LAST:][0] - path.values[-1]),
+        iterations=len(path.values) - 1,
+        ended=path.ended,
+        ending="no step lowers the loss" if path.ended else "iteration limit reached",
+        history=tuple(np.exp(path.values[1:]).tolist()),
+    )
+
 
 class _Matrix:
     """The BLT of some variables."""
@@ -111,8 +253,29 @@ def _differences(exponents: np.ndarray) -> np.ndarray:
     return np.exp(-exponents) * np.expm1(exponents - exponents[:, np.newaxis]) + np.eye(len(exponents))
 
 
+class _LogMean(NamedTuple):
+    """Half the log of the mean of powers of squared errors.
+
+    Attributes:
+        value: The value.
+        growth: How it grows with what round t adds to the squared errors of its round and of all later ones.
+    """
+
+    value: float
+    growth: np.ndarray
+
+    @classmethod
+    def of(cls, added: np.ndarray, power: int) -> "_LogMean":
+        """Takes what each round adds to the squared errors."""
+        squares = np.cumsum(added)
+        shares = (squares / squares.max()) ** power
+        mean = shares.mean()
+        value = 0.5 * float(np.log(squares.max()) + np.log(mean) / power)
+        return cls(value, 0.5 * np.cumsum((shares / squares)[::-1])[::-1] / (mean * len(squares)))
+
+
 class _Error:
-    """The error of Σ_s≤t e_s·(row s of C⁻¹z), as `LogMean`, with its gradients.
+    """The error of Σ_s≤t e_s·(row s of C⁻¹z), as `_LogMean`, with its gradients.
 
     C⁻¹z is z_t + Σ_j w_j S_jt with S_j,t+1 = p_j S_jt + z_t. With q_jt the covariance of S_jt and the sum before t, the
     squared error grows by 2e_t Σ_j w_j q_jt + e_t²·Var of row t. Gradients are by the adjoint of that recursion.
@@ -135,7 +298,7 @@ class _Error:
             [np.append(0.0, _filtered(each, pole)[:-1]) for each, pole in zip(factors * added, poles, strict=True)]
         ).reshape(len(x), rounds)
         covariance = (w @ sums_before).real
-        self.log_value, growth = LogMean.of(2 * factors * covariance + factors**2 * variance, power)
+        self.log_value, growth = _LogMean.of(2 * factors * covariance + factors**2 * variance, power)
 
         by_covariance, by_variance = 2 * growth * factors, growth * factors**2
         later = np.array(
@@ -201,7 +364,7 @@ def optimize_scaled_blt(
     real = with_descent(loss.mechanism(found.variables), found, objective, began)
     rows = _REAL_BUFFERS if buffers is None else buffers
     pairs = (rows - _REAL_BUFFERS) // 2
-    if pairs < 1 or not loss.real or not 1 < participation.max_participations <= MOST_PARTICIPATIONS:
+    if pairs < 1 or not loss.real or not 1 < participation.max_participations <= _MOST_PARTICIPATIONS:
         return real
     loss, found = _with_pairs(*_of_real_buffers(start(buffers=rows - 2 * pairs), objective), pairs, objective)
     paired = with_descent(loss.mechanism(found.variables), found, objective, began)
@@ -215,15 +378,15 @@ def _of_real_buffers(blt: BLT, objective: str) -> tuple[ScaledBLTLoss, Descent]:
     of_blt = _variables(blt, optimized_for.rounds)
     loss = ScaledBLTLoss(optimized_for, len(of_blt) // 2)
     found = _descent.nothing_to_choose(np.log(optimized_for.search.loss))._replace(
-        variables=np.append(of_blt, np.full(loss.falls, np.log(FIRST_FALL))),
+        variables=np.append(of_blt, np.full(loss.falls, np.log(_FIRST_FALL))),
         iterations=optimized_for.search.iterations,
     )
-    return loss, loss.minimized(found, POWERS[objective])
+    return loss, loss.minimized(found, _POWERS[objective])
 
 
 def _with_pairs(loss: ScaledBLTLoss, found: Descent, pairs: int, objective: str) -> tuple[ScaledBLTLoss, Descent]:
     """Adds pairs for as long as each is worth its memory."""
-    first, *others = POWERS[objective]
+    first, *others = _POWERS[objective]
     places = np.array([_PAIR_DECAY, _PAIR_ANGLE]) / loss.optimized_for.participation.min_sep
     value = loss(found.variables, first).value
     for pair in range(1, pairs + 1):
