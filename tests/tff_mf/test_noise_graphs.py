@@ -6,14 +6,14 @@ import pytest
 import tff_mf
 
 tf = pytest.importorskip("tensorflow")
-from tff_mf.noise.tensorflow import _keys, _state, build_stream  # noqa: E402
+from tff_mf.noise.tensorflow import _state, build_stream  # noqa: E402
 
 from .test_noise_laws import BLT, ENGINES, GRID, Run, assert_same, rows_of  # noqa: E402
 
 
 def test_keys_are_fresh_in_every_execution():
-    compiled = tf.function(_keys.system_key)
-    keys = [tuple(compiled().numpy()) for _ in range(300)] + [tuple(_keys.system_key().numpy()) for _ in range(20)]
+    compiled = tf.function(_state.system_key)
+    keys = [tuple(compiled().numpy()) for _ in range(300)] + [tuple(_state.system_key().numpy()) for _ in range(20)]
     words = [word for key in keys for word in key]
     assert len(set(words)) == len(words)
     bits = np.unpackbits(np.array(words, np.int64).view(np.uint8)).reshape(-1, 8)
@@ -21,7 +21,7 @@ def test_keys_are_fresh_in_every_execution():
 
 
 def test_keys_are_read_in_the_graph_and_not_from_tensorflows_generator():
-    graph = tf.function(_keys.system_key).get_concrete_function().graph.as_graph_def()
+    graph = tf.function(_state.system_key).get_concrete_function().graph.as_graph_def()
     nodes = [*graph.node, *(node for function in graph.library.function for node in function.node_def)]
     operations = {node.op for node in nodes}
     assert "TextLineDataset" in operations
@@ -30,7 +30,7 @@ def test_keys_are_read_in_the_graph_and_not_from_tensorflows_generator():
 
 def test_folding_a_second_time_gives_another_key():
     """Two reads in one graph must not be merged into one by the graph optimizer."""
-    both = tf.function(lambda: (_keys.system_key(), _keys.system_key()))
+    both = tf.function(lambda: (_state.system_key(), _state.system_key()))
     first, second = both()
     assert not np.any(first.numpy() == second.numpy())
 

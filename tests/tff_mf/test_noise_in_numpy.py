@@ -109,7 +109,7 @@ def test_a_damaged_file_is_refused(tmp_path):
     safetensors.numpy.save_file({"theta": np.zeros(3)}, damaged)
     with pytest.raises(tff_mf.InputError, match=damaged.name):
         streams.load_state(damaged)
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(tff_mf.InputError, match=r"none\.safetensors"):
         streams.load_state(tmp_path / "none.safetensors")
 
 

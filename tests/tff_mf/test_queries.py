@@ -13,7 +13,7 @@ import dp_accounting  # noqa: E402
 import tensorflow_privacy as tfp  # noqa: E402
 
 from tff_mf import queries  # noqa: E402
-from tff_mf.noise.tensorflow import _keys  # noqa: E402
+from tff_mf.noise.tensorflow import _state  # noqa: E402
 
 BLT = tff_mf.BLT.production("b400")
 SPECS = {
@@ -58,7 +58,7 @@ def test_noise_is_the_inverse_times_the_recorded_noise(mechanism, specs):
     for leaf, spec in zip(tf.nest.flatten(result), tf.nest.flatten(specs), strict=True):
         assert (leaf.dtype, leaf.shape) == (spec.dtype, spec.shape)
     results, state = run(query, 7)
-    z = np.stack([_keys.standard_normal(key, results.shape[1]).numpy() for key in state.noise.past_keys])
+    z = np.stack([_state.standard_normal(key, results.shape[1]).numpy() for key in state.noise.past_keys])
     expected = mechanism.cast_to_float32().inverse(7) @ z * 3.0
     low_precision = any(leaf.dtype.size < 4 for leaf in tf.nest.flatten(specs))
     assert np.abs(results - expected).max() <= (3e-2 if low_precision else 1e-5) * np.abs(expected).max()
@@ -120,9 +120,9 @@ def test_noise_of_adaptive_clipping_is_in_proportion_to_the_clip_norm():
     for _ in range(4):
         result, state, _ = query.get_noised_result(query.initial_sample_state(), state)
         results.append(result.numpy())
-    z = np.stack([_keys.standard_normal(key, 7).numpy() for key in state.noise.past_keys])
+    z = np.stack([_state.standard_normal(key, 7).numpy() for key in state.noise.past_keys])
     np.testing.assert_allclose(results, tff_mf.Tree(4).inverse(4) @ z * 1.5 * 8.0, rtol=1e-4, atol=1e-4)
-    counts = [float(_keys.standard_normal(key, 1)[0]) for key in state.count_noise.past_keys]
+    counts = [float(_state.standard_normal(key, 1)[0]) for key in state.count_noise.past_keys]
     assert float(state.count) == pytest.approx(2.0 * sum(counts), rel=1e-5)
     assert not set(map(bytes, state.noise.past_keys.numpy())) & set(map(bytes, state.count_noise.past_keys.numpy()))
     metrics = query.derive_metrics(state)

@@ -3,14 +3,14 @@
 Imports no TensorFlow. A round is computed part by part of all rows, so that parts stay in the cache.
 """
 
-import hashlib
 import os
+import pathlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from tff_mf.base import files, tensor_files
+from tff_mf.base import checkpoint_files
 from tff_mf.base.errors import InputValueError
 from tff_mf.mechanisms import Mechanism
 from tff_mf.mechanisms.recursion import DRAWN, NEW, PAST, Numbers, Step
@@ -22,7 +22,6 @@ from tff_mf.problem.grids import Grid
 NoiseState = dict[str, np.ndarray]
 """State of a stream, as `DictStream` has it. Secret: with it, the noise of past rounds can be subtracted."""
 
-_DIGEST = "digest"
 # Entries of all rows that are copied at once for a matrix product.
 _PRODUCT = 2**20
 
@@ -255,8 +254,7 @@ def save_state(state: Mapping[str, np.ndarray], path: str | os.PathLike[str]) ->
         >>> int(state["round"])
         2
     """
-    arrays = check_arrays(state, np.ndarray, "NumPy arrays")
-    files.write_atomically(path, tensor_files.encoded(arrays, {_DIGEST: _digest_of(arrays)}), mode=0o600)
+    checkpoint_files.write(pathlib.Path(path), check_arrays(state, np.ndarray, "NumPy arrays"), {}, replaces=True)
 
 
 def load_state(path: str | os.PathLike[str]) -> NoiseState:
@@ -267,27 +265,8 @@ def load_state(path: str | os.PathLike[str]) -> NoiseState:
 
     Args:
         path: The file.
+
+    Raises:
+        InputValueError: If it is not there, or is damaged.
     """
-    if not os.path.isfile(path):
-        raise FileNotFoundError(f"{os.fspath(path)} is no file.")
-    with open(path, "rb") as file:
-        content = file.read()
-    try:
-        state, about = tensor_files.decoded(content)
-    except InputValueError as error:
-        raise InputValueError(f"{os.fspath(path)} is damaged, or no state of noise: {error}.") from error
-    if about.get(_DIGEST) != _digest_of(state):
-        raise InputValueError(
-            f"{os.fspath(path)} is damaged, or no state of noise: its digest does not fit its content. Take an older "
-            "file of the same run, whose rounds have not been released, or rebuild the state from its keys with replay."
-        )
-    return state
-
-
-def _digest_of(state: Mapping[str, np.ndarray]) -> str:
-    digest = hashlib.blake2b(digest_size=32)
-    for name in sorted(state):
-        array = state[name]
-        digest.update(f"{name} {array.dtype} {array.shape}\n".encode())
-        digest.update(np.ascontiguousarray(array).view(np.uint8).reshape(-1).data if array.ndim else array.tobytes())
-    return digest.hexdigest()
+    return checkpoint_files.read(pathlib.Path(path))[0]

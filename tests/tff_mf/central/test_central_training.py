@@ -12,7 +12,7 @@ from tff_mf.base import checkpoint_files
 
 tf = pytest.importorskip("tensorflow")
 from tff_mf import keras, queries  # noqa: E402
-from tff_mf.noise.tensorflow import _keys  # noqa: E402
+from tff_mf.noise.tensorflow import _state  # noqa: E402
 
 from .test_central_clipping import poisson  # noqa: E402
 
@@ -94,7 +94,7 @@ def recorded(mechanism=None, *, rounds=ORDER.rounds, fails_at=-1, **arguments):
 
 def expected_noise(trained, mechanism, divisor=2.0):
     keys = trained._state.noise.past_keys
-    z = np.stack([_keys.standard_normal(key, D).numpy() for key in keys])
+    z = np.stack([_state.standard_normal(key, D).numpy() for key in keys])
     return mechanism.cast_to_float32().inverse(ORDER.rounds)[: len(z), : len(z)] @ z * (2.0 * 0.5 / divisor)
 
 
@@ -451,7 +451,7 @@ def test_a_loop_of_ones_own_has_the_same_noise():
     for row in ORDER.batches(0, ORDER.rounds):
         noised, state, _ = step(ZEROS[row], Y[row], state)
         sums.append(noised[0].numpy().ravel())
-    z = np.stack([_keys.standard_normal(key, D).numpy() for key in state.noise.past_keys])
+    z = np.stack([_state.standard_normal(key, D).numpy() for key in state.noise.past_keys])
     np.testing.assert_allclose(sums, mechanism.inverse(ORDER.rounds) @ z * 2.0 * 0.5, atol=1e-5)
     with pytest.raises(tf.errors.InvalidArgumentError, match="9 rounds, and all of them have run"):
         step(ZEROS[:2], Y[:2], state)

@@ -7,7 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from tff_mf.mechanisms.recursion import DRAWN, NEW, PAST, Case, Entry, Product, Recursion, Rule, Terms, Weight
-from tff_mf.noise.tensorflow import _keys
+from tff_mf.noise.tensorflow import _state
 from tff_mf.noise.tensorflow._normals import by_parts, in_parts
 
 Tensors = tuple[tf.Tensor, ...]
@@ -126,7 +126,7 @@ class _Round:
     def run(self, key: tf.Tensor) -> tuple[tf.Tensor, Tensors]:
         runner, first = self._runner, self._recursion.cases[0]
         if not self._on_grid:
-            self._normal = _keys.standard_normal(key, runner._dimension)
+            self._normal = _state.standard_normal(key, runner._dimension)
             self._special[DRAWN] = self._normal * self._stddev
         before, *early = self._switch(self._before)
         if self._on_grid:
@@ -256,7 +256,7 @@ class _Round:
         first, weights = again(self._done, self._tables, Operations)
 
         def add(index: tf.Tensor, total: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-            drawn = _keys.standard_normal(self._keys[first + index], self._runner._dimension) * self._stddev
+            drawn = _state.standard_normal(self._keys[first + index], self._runner._dimension) * self._stddev
             return index + 1, total + weights[index] * drawn
 
         count = tf.shape(weights, tf.int64)[0]

@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from tff_mf.mechanisms import Mechanism
 from tff_mf.noise._keyed import OTHER_NOISE, KeyedStream
-from tff_mf.noise.tensorflow import _keys, _state
+from tff_mf.noise.tensorflow import _state
 from tff_mf.noise.tensorflow._recursion import Operations, Runner
 from tff_mf.noise.tensorflow._state import KEYS_SHAPE, NoiseState
 from tff_mf.problem import grids
@@ -102,10 +102,10 @@ class NoiseStream(KeyedStream):
 
     def _system_key(self, done: tf.Tensor) -> tf.Tensor:
         with tf.control_dependencies([done]):
-            return _keys.system_key()
+            return _state.system_key()
 
     def _insecure_key(self, seed: int, done: tf.Tensor) -> tf.Tensor:
-        return _keys.insecure_key(seed, done)
+        return _state.insecure_key(seed, done)
 
 
 def _after(conditions: list[tuple[tf.Tensor, str]], value: tf.Tensor) -> tf.Tensor:
