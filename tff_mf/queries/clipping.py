@@ -130,11 +130,6 @@ def norm(leaves: list[tf.Tensor]) -> tf.Tensor:
     return tf.sqrt(tf.add_n([tf.reduce_sum(tf.square(value)) for value in values]))
 
 
-def finite(leaves: list[tf.Tensor]) -> tf.Tensor:
-    """Returns whether all values are finite in float32, bool `[]`; `clip_record` sets any other record to zero."""
-    return tf.math.is_finite(norm(leaves))
-
-
 def passes(leaves: list[tf.Tensor], clip_norm: tf.Tensor) -> tf.Tensor:
     """Returns whether `clip_record` leaves the record unchanged, bool `[]`."""
     return norm_passes(norm(leaves), clip_norm)

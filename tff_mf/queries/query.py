@@ -27,7 +27,7 @@ class QueryState(NamedTuple):
 
 
 class MatrixFactorizationQuery(tfp.SumAggregationDPQuery):
-    """Clips each record to `clip_norm` and adds row t of σζ·C⁻¹z to the sum of round t, for any registered mechanism.
+    """Clips each record to `clip_norm` and adds row t of σζ·C⁻¹z to the sum of round t, for any mechanism.
 
     The memory and the time that the noise takes depend on the mechanism: see docs/performance.md.
 
@@ -283,16 +283,8 @@ class MatrixFactorizationQuery(tfp.SumAggregationDPQuery):
         )
 
 
-def build_query(
-    mechanism: Mechanism,
-    *,
-    record_specs: Any,
-    clip_norm: float,
-    noise_multiplier: float,
-    insecure_seed: int | None = None,
-    grid: Grid | None = None,
-) -> MatrixFactorizationQuery:
-    """Returns the query of a mechanism; arguments as of `MatrixFactorizationQuery`.
+def build_query(mechanism: Mechanism, **settings: Any) -> MatrixFactorizationQuery:
+    """Returns the query of a mechanism: see `MatrixFactorizationQuery` for arguments and guarantee.
 
     Example:
         >>> import tensorflow as tf
@@ -305,14 +297,7 @@ def build_query(
         >>> round(event.noise_multiplier, 3)
         1.601
     """
-    return MatrixFactorizationQuery(
-        mechanism,
-        record_specs=record_specs,
-        clip_norm=clip_norm,
-        noise_multiplier=noise_multiplier,
-        insecure_seed=insecure_seed,
-        grid=grid,
-    )
+    return MatrixFactorizationQuery(mechanism, **settings)
 
 
 def _leaf_specs(record_specs: Any) -> list[tf.TensorSpec]:
