@@ -1,4 +1,4 @@
-"""Clients' data before it is sent: datasets that leave nothing in a worker, and lists of examples as datasets.
+"""Clients' data before it is sent: datasets that leave no tables in a worker, and lists of examples as datasets.
 
 A pipeline costs a worker more than its elements: each client's functions are parsed, compiled and freed. A caller that
 has the elements, for example of a whole cohort at once, passes them as lists, which TFF takes in place of datasets.
@@ -13,15 +13,11 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
-from tensorflow.core.framework import graph_pb2, node_def_pb2, types_pb2
+from tensorflow.core.framework import graph_pb2
 
 # TensorFlow gives each lookup table of each serialized dataset a unique name, and keeps the table under that name as
 # long as the worker lives: one vocabulary for each client of each round.
 _TABLE, _IMPORT, _NAMED = "HashTableV2", "LookupTableImportV2", b"HashTableFromGraphDef"
-# The functions of a dataset (for example in `map`) are compiled for each client as if for several devices, and the
-# session keeps some 50 bytes of each compilation, which fragment the memory that is freed around them. This attribute,
-# documented for GPUs only, makes TensorFlow compile for the one device that datasets run on.
-_ONE_DEVICE, _OF_DATASETS = "experimental_ints_on_device", "_tf_data_function"
 
 
 def lighten(value: Any) -> None:
@@ -38,20 +34,13 @@ def lighten(value: Any) -> None:
 
 
 def lightened(serialized: bytes) -> bytes:
-    """Returns a serialized dataset with the same elements, of which a worker keeps nothing after reading it."""
-    if _NAMED not in serialized and _OF_DATASETS.encode() not in serialized:
-        return serialized
-    graph = graph_pb2.GraphDef.FromString(serialized)
-    _share_tables(graph)
-    _compile_for_one_device(graph)
-    return graph.SerializeToString()
-
-
-def _share_tables(graph: graph_pb2.GraphDef) -> None:
-    """Gives static tables with equal content the same name, so that they become one table.
+    """Returns a serialized dataset with the same elements, of whose static tables a worker keeps one of each content.
 
     TensorFlow uses a table that exists under its name as it is. Mutable tables are left alone.
     """
+    if _NAMED not in serialized:
+        return serialized
+    graph = graph_pb2.GraphDef.FromString(serialized)
     nodes = {node.name: node for node in graph.node}
     names: dict[str, str] = {}
     for node in graph.node:
@@ -66,34 +55,7 @@ def _share_tables(graph: graph_pb2.GraphDef) -> None:
         for index, source in enumerate(node.input):
             control = "^" * source.startswith("^")
             node.input[index] = control + names.get(source.removeprefix("^"), source.removeprefix("^"))
-
-
-def _compile_for_one_device(graph: graph_pb2.GraphDef) -> None:
-    # TensorFlow refuses the attribute in functions that are called, and thus in functions that those may call.
-    everything = [*graph.node, *(node for function in graph.library.function for node in function.node_def)]
-    called = {name for node in everything if not _is_dataset(node) for name in _functions_of(node)}
-    computed = {name for node in graph.node if _is_dataset(node) for name in _functions_of(node)}
-    for function in graph.library.function:
-        if function.signature.name not in computed - called:
-            continue
-        function.attr[_ONE_DEVICE].b = True
-        # With the attribute, an int32 is returned by a node of another name than other types. TensorFlow's optimizer of
-        # pipelines recognizes functions by that name, would take this one for a pipeline with two ends, and fail;
-        # without the mark it leaves the function alone. No pipeline returns an int32, so that nothing is lost.
-        if any(output.type == types_pb2.DT_INT32 for output in function.signature.output_arg):
-            function.attr.pop(_OF_DATASETS, None)
-
-
-def _is_dataset(node: node_def_pb2.NodeDef) -> bool:
-    return "Dataset" in node.op
-
-
-def _functions_of(node: node_def_pb2.NodeDef) -> Iterator[str]:
-    """Yields the names of all functions that a node may call."""
-    yield node.op
-    for value in node.attr.values():
-        for function in (value.func, *value.list.func):
-            yield function.name
+    return graph.SerializeToString()
 
 
 _Specs = tuple[tuple[str, tuple[int, ...]], ...]

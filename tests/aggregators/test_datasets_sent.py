@@ -10,7 +10,7 @@ import tensorflow_federated as tff
 from tensorflow.core.framework import graph_pb2
 
 from tff_mf import aggregators
-from tff_mf.aggregators.resident import datasets, summing
+from tff_mf.aggregators.resident import context, datasets
 
 NUMBER = tf.TensorSpec([], tf.int64)
 
@@ -164,12 +164,6 @@ def test_clients_data_of_every_shape_is_read_as_tffs_own_context_reads_it():
     assert len(set(expected.values())) == len(expected)
 
 
-def pairs(dtypes):
-    """Returns a dataset with a map that recomputes all parts of its elements."""
-    dataset = tf.data.Dataset.from_tensor_slices(tuple(tf.range(3, dtype=dtype) for dtype in dtypes))
-    return dataset.map(lambda *parts: tuple(part + tf.cast(1, part.dtype) for part in parts))
-
-
 PAIR = tff.StructType([(np.int64, [None, 3]), (np.float32, [None])])
 ALONE = tff.TensorType(np.float32, [None, 2])
 NESTED = tff.StructType(
@@ -231,7 +225,7 @@ def test_a_round_of_lists_is_one_of_datasets(monkeypatch):
     with aggregators.resident_context():
         # As one computation, and client by client.
         for fewest in (1, 10**9):
-            monkeypatch.setattr(summing, "_FEWEST", fewest)
+            monkeypatch.setattr(context, "_FEWEST", fewest)
             found.append(np.asarray(summed(lists)))
     expected = sum(
         (np.asarray(each.reduce(tf.zeros([2]), lambda total, rows: 2 * total + tf.reduce_sum(rows, axis=0))))

@@ -14,7 +14,7 @@ import tensorflow_federated as tff
 
 import tff_mf
 from tff_mf import aggregators
-from tff_mf.aggregators.resident import forms, session, summing, tff_insides
+from tff_mf.aggregators.resident import context, forms, session, tff_insides
 from tff_mf.aggregators.resident.connection import Connection
 
 from .conftest import noise_of
@@ -59,10 +59,10 @@ def test_copies_of_the_sum_change_nothing(regression, resident, sent, monkeypatc
     """Seven clients with a copy after every two, or with a sum that is too large for a message."""
     process = regression.aggregator(noise_multiplier=0.0).create(tff.TensorType(np.float32, [5]))
     clients = list(np.random.default_rng(0).normal(size=(7, 5)).astype(np.float32))
-    monkeypatch.setattr(summing, "_FEWEST", len(clients) + 1)
+    monkeypatch.setattr(context, "_FEWEST", len(clients) + 1)
     expected = np.asarray(process.next(process.initialize(), clients).result)
-    monkeypatch.setattr(summing, "_CLIENTS_BETWEEN_COPIES", 2)
-    monkeypatch.setattr(summing, "MAX_MESSAGE_BYTES", most_bytes)
+    monkeypatch.setattr(context, "_CLIENTS_BETWEEN_COPIES", 2)
+    monkeypatch.setattr(context, "MAX_MESSAGE_BYTES", most_bytes)
     state = process.initialize()
     sent.clear()
     np.testing.assert_array_equal(np.asarray(process.next(state, clients).result), expected)
