@@ -1,16 +1,14 @@
-"""Measurements of clients: withheld where no noise covers them; counts of rejected clients and of rounds of noise."""
+"""Measurements of clients, withheld where no noise covers them; and counts of rounds of noise."""
 
 import collections
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 import tensorflow_federated as tff
 import tree
 
 from tff_mf.base import validation
 from tff_mf.noise.tensorflow import NoiseState
-from tff_mf.queries import clipping
 
 
 def withhold_metrics(metric_finalizers: object, local_unfinalized_metrics_type: object = None) -> tff.Computation:
@@ -91,43 +89,6 @@ class _Unmeasured(tff.aggregators.UnweightedAggregationFactory):
         return tff.templates.AggregationProcess(inner.initialize, advance)
 
 
-def count_rejected(
-    aggregator: tff.aggregators.UnweightedAggregationFactory,
-) -> tff.aggregators.UnweightedAggregationFactory:
-    """Returns an aggregator that also measures how many clients' values are not finite.
-
-    `build_mf_aggregator` replaces such a value by zero in any case, and reports it nowhere else.
-
-    The measurement `rejected_clients` is exact, without noise, and **not covered by the guarantee**: it tells whether a
-    client took part. Use it in simulations, or where its readers may see the clients' own values; never release it.
-
-    Args:
-        aggregator: An aggregator of `build_mf_aggregator`. Pass that one, not the result, to `CheckpointManager`.
-
-    Example:
-        >>> import numpy as np
-        >>> import tff_mf
-        >>> from tff_mf import aggregators
-        >>> plain = aggregators.build_mf_aggregator(tff_mf.Identity(), clip_norm=1.0, noise_multiplier=1.0,
-        ...                                         clients_per_round=2)
-        >>> process = count_rejected(plain).create(tff.TensorType(np.float32, [2]))
-        >>> str(process.next.type_signature.result.measurements.member.rejected_clients)
-        'int32'
-    """
-    remedy = "pass the result of build_mf_aggregator"
-    validation.instance("aggregator", aggregator, tff.aggregators.UnweightedAggregationFactory, remedy)
-
-    @tff.tensorflow.computation
-    def rejected(value: object) -> tf.Tensor:
-        return tf.cast(tf.logical_not(clipping.finite(tf.nest.flatten(value))), tf.int32)
-
-    def measure(value: tff.Value) -> collections.OrderedDict[str, tff.Value]:
-        counted = tff.federated_map(rejected, value)
-        return collections.OrderedDict(rejected_clients=tff.federated_sum(counted))
-
-    return tff.aggregators.add_measurements(aggregator, client_measurement_fn=measure)
-
-
 _RESTARTED = ("inner_query_state", "indicator_state")
 
 
@@ -145,8 +106,7 @@ def rounds_drawn(state: Any) -> dict[str, int]:
 
     Example:
         >>> import numpy as np
-        >>> import tensorflow as tf
-        >>> import tff_mf
+        >>>         >>> import tff_mf
         >>> from tff_mf import queries
         >>> query = queries.build_query(tff_mf.Identity(), record_specs=tf.TensorSpec([2]), clip_norm=1.0,
         ...                             noise_multiplier=8.0)

@@ -16,7 +16,7 @@ from tff_mf.base.errors import InputTypeError, InputValueError
 from ..factory import MFAggregationFactory
 from ..resident.context import ResidentContext, resident_context
 from . import laws
-from .result import Findings, ProcessCheck
+from .laws import Findings, ProcessCheck
 from .rounds import Probe
 
 _ROUNDS = 4
@@ -40,7 +40,6 @@ def check_process(
     clients: Sequence[Any],
     restart_every: int | None = None,
     server_learning_rate: float | None = None,
-    hostile: Any = None,
     grid: tff_mf.Grid | Literal["auto"] | None = None,
 ) -> ProcessCheck:
     """Runs a learning process on made-up cohorts, and checks whether its releases are those that the guarantee covers.
@@ -88,7 +87,6 @@ def check_process(
         restart_every: Number of rounds after which noise starts anew, or `None`.
         server_learning_rate: Rate of the server's first step. If `None`, the one in the process's `get_hparams`; if
             that has none, what the model shows is not judged.
-        hostile: Data of a client with an update longer than `clip_norm`, if none can be made from `clients`.
         grid: The grid, "auto" or `None`.
 
     Returns:
@@ -126,15 +124,14 @@ def check_process(
         probe = Probe(process, server_learning_rate)
         claim = dataclasses.replace(claim, grid=claim.grid_for(probe.dimension))
         cohort = clients[:_COHORT]
-        laws.metrics_and_state(probe, cohort, hostile, fingerprint=claim.fingerprint, findings=findings)
-        _check_the_model(probe, clients, hostile, claimed=claimed, claim=claim, findings=findings)
+        laws.metrics_and_state(probe, cohort, fingerprint=claim.fingerprint, findings=findings)
+        _check_the_model(probe, clients, claimed=claimed, claim=claim, findings=findings)
     return findings.result()
 
 
 def _check_the_model(
     probe: Probe,
     clients: Sequence[Any],
-    hostile: Any,
     *,
     claimed: float,
     claim: MFAggregationFactory,
@@ -166,7 +163,7 @@ def _check_the_model(
         findings.unjudged(_SEEN_OF_CLIENTS, *more_room(count, claim.noise_multiplier, grid))
         return
     seen = float(np.sqrt(np.mean(rows[0] ** 2))) if noisy else None
-    laws.clients(probe, clients, hostile, claimed=scale, noise=seen, count=count, findings=findings)
+    laws.clients(probe, clients, claimed=scale, noise=seen, count=count, findings=findings)
 
 
 def more_room(count: int, noise_multiplier: float, grid: tff_mf.Grid | None) -> tuple[str, str]:

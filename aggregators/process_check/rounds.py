@@ -128,7 +128,7 @@ def _over(dataset: tf.data.Dataset, change: Callable[[Any], Any]) -> tf.data.Dat
     return functools.reduce(tf.data.Dataset.concatenate, parts)
 
 
-def neighbours(clients: Sequence[Any], hostile: Any) -> dict[str, Sequence[Any]]:
+def neighbours(clients: Sequence[Any]) -> dict[str, Sequence[Any]]:
     """Returns a cohort, and cohorts that differ from it in one client, by a description of the difference."""
     first, rest = clients[0], clients[1:]
     cohorts = {"nothing": clients, "the number of clients": rest, "one client's data": [*rest, rest[0]]}
@@ -136,8 +136,7 @@ def neighbours(clients: Sequence[Any], hostile: Any) -> dict[str, Sequence[Any]]
         cohorts["one client's examples"] = [first.repeat(_TIMES), *rest]
     elif isinstance(first, list):
         cohorts["one client's examples"] = [first * _TIMES, *rest]
-    extreme = scaled(first, _FACTOR) if hostile is None else hostile
-    if extreme is not None:
+    if (extreme := scaled(first, _FACTOR)) is not None:
         cohorts["one client's hostile data"] = [extreme, *rest]
     if (invalid := scaled(first, np.nan)) is not None:
         cohorts["one client's NaN"] = [invalid, *rest]
@@ -181,11 +180,9 @@ class Attempt:
         return Move(size=size, noise_stddev=noise, dimension=first.size)
 
 
-def attempts(clients: Sequence[Any], hostile: Any) -> Iterator[Attempt]:
+def attempts(clients: Sequence[Any]) -> Iterator[Attempt]:
     """Yields clients with longer and longer updates, from larger data or for a model with larger weights."""
-    given = clients[0] if hostile is None else hostile
-    if hostile is not None:
-        yield Attempt(example=hostile)
+    given = clients[0]
     for scale in (10.0, 100.0, 1000.0) if scaled(given, 1.0) is not None else ():
         yield Attempt(example=given, scale=scale)
     for factor in (1.0, 10.0, 100.0):

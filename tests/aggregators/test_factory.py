@@ -10,7 +10,7 @@ import tensorflow_federated as tff
 
 import tff_mf
 from tff_mf import aggregators, queries
-from tff_mf.noise.tensorflow import _keys, _recursion
+from tff_mf.noise.tensorflow import _recursion, _state
 
 from ..conftest import ENDED
 from .conftest import flat
@@ -70,7 +70,7 @@ def test_noise_is_the_inverse_times_the_recorded_noise_and_the_round_after_the_l
     rounds = 12
     process, value = build(mechanism).create(VALUE_TYPES[name]), zeros(VALUE_TYPES[name])
     results, state = stream(process, value, rounds)
-    z = np.stack([_keys.standard_normal(key, results.shape[1]).numpy() for key in keys_of(state)])
+    z = np.stack([_state.standard_normal(key, results.shape[1]).numpy() for key in keys_of(state)])
     expected = mechanism.cast_to_float32().inverse(rounds) @ z * 1.5 * 2.0 / 4
     assert np.abs(results - expected).max() <= 1e-5 * np.abs(expected).max()
     if mechanism.max_rounds is None:
@@ -159,7 +159,7 @@ def test_noise_restarts_after_restart_every_rounds():
             keys.append(noise.past_keys)
     assert not np.any(keys[0] == keys[1])
     for begin, known in ((0, keys[0]), (4, keys[1])):
-        z = np.stack([_keys.standard_normal(key, 7).numpy() for key in known])
+        z = np.stack([_state.standard_normal(key, 7).numpy() for key in known])
         expected = mechanism.inverse(3) @ z * 1.5 * 2.0 / 4
         np.testing.assert_allclose(results[begin : begin + 3], expected, rtol=1e-5, atol=1e-5)
 

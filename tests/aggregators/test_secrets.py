@@ -36,7 +36,7 @@ def watched(tmp_path_factory):
     factory = aggregators.build_mf_aggregator(
         tff_mf.BLT.production("b400"), clip_norm=1.0, noise_multiplier=1.0, clients_per_round=2
     )
-    process = aggregators.count_rejected(factory).create(tff.TensorType(np.float32, [DIMENSION]))
+    process = factory.create(tff.TensorType(np.float32, [DIMENSION]))
     records = []
     handler = logging.Handler(logging.DEBUG)
     handler.emit = lambda record: records.append(record.getMessage())
