@@ -82,7 +82,7 @@ def beside_the_model(process, aggregator, examples=None):
     """Makes the checks of `check_process` without large cohorts: metrics, state and fingerprint."""
     findings = laws.Findings()
     examples = list(clients()) if examples is None else examples
-    laws.metrics_and_state(rounds.Probe(process), examples, None, fingerprint=aggregator.fingerprint, findings=findings)
+    laws.metrics_and_state(rounds.Probe(process), examples, fingerprint=aggregator.fingerprint, findings=findings)
     return findings.result()
 
 
