@@ -47,7 +47,7 @@ except ImportError:
 try:
     import tensorflow as tf
 
-    from tff_mf.noise.tensorflow import _keys, _recursion, build_stream
+    from tff_mf.noise.tensorflow import _recursion, _state, build_stream
 except ImportError:
     tf = None
 
@@ -205,7 +205,7 @@ class InTorch:
 @functools.cache
 def _tensorflow_normals(dimension):
     def of_keys(keys):
-        return tf.map_fn(lambda key: _keys.standard_normal(key, dimension), keys, fn_output_signature=tf.float32)
+        return tf.map_fn(lambda key: _state.standard_normal(key, dimension), keys, fn_output_signature=tf.float32)
 
     return tf.function(of_keys, reduce_retracing=True)
 
