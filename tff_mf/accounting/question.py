@@ -72,11 +72,7 @@ class Question:
         check_sampling(self.sampling)
         validation.instance("mechanism", self.mechanism, Mechanism, "pass a mechanism such as tff_mf.BLT")
         validation.one_of("adjacency", self.adjacency, ADJACENCIES)
-        if (grids.check(self.grid) is None) != (self.dimension is None):
-            raise InputValueError(
-                f"grid={self.grid!r} and dimension={self.dimension!r} must be given together: the charge of a grid "
-                "depends on both."
-            )
+        grids.check_dimension(self.grid, self.dimension)
         if not self.is_secret:
             return
         if self.restart_every is not None or self.adjacency != "zero-out":

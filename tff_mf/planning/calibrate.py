@@ -6,12 +6,8 @@ import sys
 from tff_mf import accounting
 from tff_mf.base import validation
 from tff_mf.base.errors import InputValueError
-from tff_mf.mechanisms import Mechanism
 from tff_mf.numerics import gaussian
 from tff_mf.numerics.digits import rounded_up
-from tff_mf.problem import grids
-from tff_mf.problem.grids import Grid
-from tff_mf.problem.participation import Sampling
 from tff_mf.sensitivities import SensitivityResult
 
 
@@ -42,22 +38,6 @@ def check_delta(delta: float, population: int) -> None:
             f"delta={delta!r} must be below 1/population, with {population} clients: a mechanism that publishes one "
             "client at random would satisfy it. No report would state an ε."
         )
-
-
-def check_grid(grid: Grid | None, dimension: int | None) -> None:
-    """Raises unless grid and number of parameters are given together.
-
-    Raises:
-        InputTypeError: If an argument is of the wrong type.
-        InputValueError: If only one is given, or the number is out of range.
-    """
-    grids.check(grid)
-    if (grid is None) != (dimension is None):
-        raise InputValueError(
-            f"grid={grid!r} and dimension={dimension!r} must be given together: what a grid costs depends on both."
-        )
-    if dimension is not None:
-        validation.whole("dimension", dimension)
 
 
 def checked_cohort(clients_per_round: int, cohort: int | None) -> int:
@@ -139,16 +119,7 @@ def run_guarantee(
 
 
 def run_noise_multiplier(
-    mechanism: Mechanism,
-    rounds: int,
-    sampling: Sampling,
-    *,
-    epsilon: float,
-    delta: float,
-    restart_every: int | None = None,
-    count_stddev: float | None = None,
-    grid: Grid | None = None,
-    dimension: int | None = None,
+    question: accounting.Question, *, epsilon: float, delta: float, count_stddev: float | None = None
 ) -> float:
     """Returns the smallest σ, rounded up to 32 bits, for which a whole run is (ε, δ)-DP.
 
@@ -157,32 +128,26 @@ def run_noise_multiplier(
     Formal guarantee: as for `run_guarantee`, whose ε for the result is at most `epsilon`, on every machine.
 
     Args:
-        mechanism: The mechanism; with restarts, the mechanism of one restart.
-        rounds: Number of rounds n of the whole run.
-        sampling: How cohorts are drawn; a participation schema Π for whoever knows them.
+        question: As for `run_guarantee`.
         epsilon: ε that the whole run may reach.
         delta: δ.
-        restart_every: Rounds after which noise starts anew with fresh z, or `None`.
         count_stddev: Standard deviation of the noised counts of adaptive clipping; `None` if the clip norm is fixed.
-        grid: The grid on which updates and counts are summed and noised, or `None` for floating point.
-        dimension: Number of the model's parameters or more, with a grid.
 
     Raises:
         InputError: If an argument is of the wrong type or out of range.
         InputValueError: If the counts alone exceed `epsilon`, or no finite noise is enough.
     """
-    arithmetic = {"restart_every": restart_every, "grid": grid, "dimension": dimension}
-    sigma = accounting.calibrate_noise_multiplier(
-        mechanism, rounds, sampling, epsilon=epsilon, delta=delta, **arithmetic
-    )
+    sigma = question.noise_multiplier(epsilon=epsilon, delta=delta)
     if count_stddev is None:
         return sigma
+    grid = question.grid
     # Where counts take nearly all of it, σ is far more sensitive to it than to its own rounding.
-    question = accounting.Question(mechanism=mechanism, rounds=rounds, sampling=sampling, **arithmetic)
     allowed = gaussian.mu_from(epsilon, delta) if grid is None else run_guarantee(question, sigma).mu
-    counts = accounting.adaptive_clipping_guarantee(rounds, sampling, count_stddev=count_stddev, grid=grid)
+    counts = accounting.adaptive_clipping_guarantee(
+        question.rounds, question.sampling, count_stddev=count_stddev, grid=grid
+    )
     if counts.mu >= allowed:
-        least = rounded_up(math.sqrt(sampling.schema(rounds).max_participations) / allowed)
+        least = rounded_up(math.sqrt(question.schema.max_participations) / allowed)
         raise InputValueError(
             f"adaptive_count_stddev={count_stddev!r} alone costs an ε of {rounded_up(counts.epsilon(delta))}, and "
             f"epsilon={epsilon!r} is allowed: give the counts more noise, above {least}."

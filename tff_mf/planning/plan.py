@@ -20,17 +20,15 @@ from tff_mf.planning import compare
 from tff_mf.planning.calibrate import (
     as_run,
     check_delta,
-    check_grid,
     check_level,
     check_restarts,
     checked_cohort,
     run_guarantee,
     run_noise_multiplier,
 )
-from tff_mf.problem import participation
+from tff_mf.problem import grids, participation
 from tff_mf.problem.grids import Grid
 from tff_mf.problem.participation import Participation, Sampling, SpacedEpochs, check_capacity
-from tff_mf.sensitivities.restarts import restart_sensitivity
 
 # The files of a plan: its fields, and the artifact of its mechanism.
 _PLAN, _MECHANISM, _VERSION = "plan.json", "mechanism.safetensors", 1
@@ -147,7 +145,7 @@ class Plan:
         if self.insecure_seed is not None:
             validation.whole("insecure_seed", self.insecure_seed, at_least=0)
         check_restarts(self.participation.check(self.rounds), self.restart_every, self.adaptive_count_stddev)
-        check_grid(self.grid, self.dimension)
+        grids.check_dimension(self.grid, self.dimension)
         if self.grid is not None and self.clients_per_round > self.grid.max_clients:
             raise InputValueError(
                 f"grid={self.grid} has room for fewer than clients_per_round={self.clients_per_round}: take a Grid of "
@@ -263,14 +261,11 @@ class Plan:
     @property
     def sensitivity(self) -> float:
         """sens_Π of the whole run, over all its restarts, of the C that runs: `mechanism.cast_to_float32()`."""
-        every = self.rounds if self.restart_every is None else self.restart_every
-        run = self.mechanism.cast_to_float32()
-        return restart_sensitivity(run, self.rounds, self.participation, restart_every=every).value
+        return self._question.sensitivity.value
 
-    def _guarantee(self, noise_multiplier: float, count_stddev: float | None) -> Guarantee:
-        if self.insecure:
-            return Guarantee(mu=math.inf)
-        question = Question(
+    @functools.cached_property
+    def _question(self) -> Question:
+        return Question(
             mechanism=self.mechanism,
             rounds=self.rounds,
             sampling=self.sampling if self.secret_cohorts else self.participation,
@@ -278,7 +273,11 @@ class Plan:
             grid=self.grid,
             dimension=self.dimension,
         )
-        return run_guarantee(question, noise_multiplier, count_stddev=count_stddev)
+
+    def _guarantee(self, noise_multiplier: float, count_stddev: float | None) -> Guarantee:
+        if self.insecure:
+            return Guarantee(mu=math.inf)
+        return run_guarantee(self._question, noise_multiplier, count_stddev=count_stddev)
 
     def for_model(self, dimension: int) -> "Plan":
         """Returns the plan for a model: with a grid of its size, and σ calibrated again if it was calibrated.
@@ -331,15 +330,10 @@ class Plan:
             InputValueError: If it is not positive, the counts alone exceed it, or no finite noise is enough.
         """
         sigma = run_noise_multiplier(
-            self.mechanism,
-            self.rounds,
-            self.sampling if self.secret_cohorts else self.participation,
+            self._question,
             epsilon=validation.positive("epsilon", epsilon),
             delta=self.delta,
-            restart_every=self.restart_every,
             count_stddev=self.adaptive_count_stddev,
-            grid=self.grid,
-            dimension=self.dimension,
         )
         return dataclasses.replace(self, noise_multiplier=sigma, target_epsilon=epsilon)
 

@@ -136,6 +136,24 @@ def check(grid: Grid | None) -> Grid | None:
     return grid
 
 
+def check_dimension(grid: Grid | None, dimension: int | None) -> None:
+    """Raises unless a grid and the number of parameters are given together.
+
+    Example:
+        >>> check_dimension(None, None)
+
+    Raises:
+        InputTypeError: If an argument is of the wrong type.
+        InputValueError: If only one is given, or the number is out of range.
+    """
+    if (check(grid) is None) != (dimension is None):
+        raise InputValueError(
+            f"grid={grid!r} and dimension={dimension!r} must be given together: what a grid costs depends on both."
+        )
+    if dimension is not None:
+        validation.whole("dimension", dimension)
+
+
 @functools.cache
 def sampler() -> str:
     """Returns the name of the sampler, for fingerprints: with other tables, a key gives other noise.
