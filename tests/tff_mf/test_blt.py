@@ -45,18 +45,6 @@ def test_inverse_parameters_give_the_inverse(mechanism):
     assert np.all(np.diff(theta) <= 0)
 
 
-def test_coinciding_decays_are_one_buffer():
-    twice = tff_mf.BLT(theta=[0.7, 0.7], omega=[0.1, 0.2])
-    once = tff_mf.BLT(theta=[0.7], omega=[0.1 + 0.2])
-    np.testing.assert_allclose(twice.inverse_coefficients(50), once.inverse_coefficients(50), atol=1e-15)
-
-
-def test_parameters_are_plain_floats_from_any_sequence():
-    from_array = tff_mf.BLT(theta=np.array([0.5, 0.25]), omega=(np.float32(0.5), 0))
-    assert from_array == tff_mf.BLT(theta=[0.5, 0.25], omega=[0.5, 0.0])
-    assert all(type(value) is float for value in (*from_array.theta, *from_array.omega))
-
-
 BILLION = 10**9
 SIX = tff_mf.MinSep(min_sep=166_666_666, max_participations=6)
 
@@ -127,15 +115,6 @@ def test_a_billion_rounds_agree_with_sixty_digits(gap):
     assert found.value == pytest.approx(precise_norm(mechanism, BILLION, SIX.min_sep, 6), rel=1e-14)
 
 
-@pytest.mark.once
-def test_the_largest_number_of_participations_is_within_the_slack_of_accounting():
-    mechanism = tff_mf.BLT(theta=[1 - 1e-6, 0.5], omega=[0.01, 0.3])
-    schema = tff_mf.MinSep(min_sep=3, max_participations=2**20)
-    column = mechanism.coefficients(5 * 10**6)
-    direct = toeplitz._of_column(column, schema).value
-    assert tff_mf.sensitivity(mechanism, 5 * 10**6, schema) == pytest.approx(direct, rel=2.0**-43)
-
-
 def test_a_sum_of_omega_above_one_by_less_than_rounding_is_a_bound():
     assert never_rises(tff_mf.BLT(theta=[0.5, 0.5], omega=[0.5, 0.5]))
     mechanism = tff_mf.BLT(theta=[0.5, 0.5], omega=[1.0, 1e-30])
@@ -152,12 +131,6 @@ def test_a_billion_rounds_from_optimizer_to_epsilon(tmp_path, objective):
     tff_mf.save(found, tmp_path / "blt.safetensors")
     assert tff_mf.load(tmp_path / "blt.safetensors") == found
     assert 0 < tff_mf.epsilon(found, BILLION, SIX, noise_multiplier=20, delta=1e-10) < np.inf
-
-
-def test_a_buffer_of_weight_zero_is_the_identity():
-    mechanism = tff_mf.BLT(theta=[1.0], omega=[0.0])
-    assert tff_mf.max_error(mechanism, BILLION) == pytest.approx(BILLION**0.5)
-    assert tff_mf.sensitivity(mechanism, BILLION, SIX) == pytest.approx(6**0.5)
 
 
 def test_rounds_without_a_closed_form_are_refused():

@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tff_mf
-from tff_mf.base.errors import InputValueError
 from tff_mf.problem.workloads import ToeplitzWorkload, Workload
 from tff_mf.sensitivities import losses
 
@@ -69,17 +68,6 @@ def test_matrices_are_those_of_equation_11(rates, momentum):
         np.testing.assert_allclose(workload.matrix(rounds), expected, rtol=1e-13, atol=0)
 
 
-def test_momentum_agrees_with_a_loop_of_sgd():
-    gradients = np.random.default_rng(0).standard_normal((8, 3))
-    position, velocity, positions = np.zeros(3), np.zeros(3), []
-    for rate, gradient in zip(RATES, gradients, strict=True):
-        velocity = 0.9 * velocity + gradient
-        position = position + rate * velocity
-        positions.append(position)
-    workload = tff_mf.MomentumWithRates(rates=RATES, momentum=0.9)
-    np.testing.assert_allclose(workload.applied_to(gradients), positions, rtol=1e-12)
-
-
 @pytest.mark.parametrize("workload", [*WORKLOADS, Last(), Squares()], ids=repr)
 def test_applied_to_is_the_product_with_the_matrix(workload):
     values = np.random.default_rng(0).standard_normal((8, 3))
@@ -102,35 +90,6 @@ def test_errors_are_those_of_the_dense_decoder(workload, theta, total):
     for each in (mechanism, tff_mf.Dense(matrix=mechanism.encoder(8))):
         assert tff_mf.rms_error(each, 8, workload) == pytest.approx(np.sqrt(np.mean(rows)), rel=1e-9)
         assert tff_mf.max_error(each, 8, workload) == pytest.approx(np.sqrt(np.max(rows)), rel=1e-9)
-
-
-def test_losses_take_the_workload():
-    mechanism, schema = tff_mf.BLT.production("b100"), tff_mf.MinSep(min_sep=100, max_participations=2)
-    workload = tff_mf.Momentum(momentum=0.9)
-    scale = tff_mf.sensitivity(mechanism, 150, schema)
-    assert tff_mf.rms_loss(mechanism, 150, schema, workload) == scale * tff_mf.rms_error(mechanism, 150, workload)
-    assert tff_mf.max_loss(mechanism, 150, schema, workload=workload) == scale * tff_mf.max_error(
-        mechanism, 150, workload
-    )
-    assert tff_mf.rms_loss(mechanism, 150, schema) == tff_mf.rms_loss(mechanism, 150, schema, tff_mf.PrefixSum())
-
-
-def test_momentum_of_many_rounds_is_quick_and_nears_its_limit():
-    error = tff_mf.max_error(tff_mf.Identity(), 10**6, tff_mf.Momentum(momentum=0.5))
-    assert error == pytest.approx(2e3, rel=1e-5)
-    schedule = tff_mf.LearningRates(rates=tff_mf.LinearSchedule())
-    with pytest.raises(InputValueError, match="rounds=1000000 exceeds the maximum of 16,384"):
-        tff_mf.max_error(tff_mf.Identity(), 10**6, schedule)
-
-
-def test_the_schedule_of_the_banded_paper():
-    schedule = tff_mf.LinearSchedule(warmup_rounds=309, cooldown_rounds=513)
-    rates = schedule.rates(2052)
-    assert (rates[0], rates[308], rates[2052 - 513], rates[-1]) == (0.05, 1.0, 1.0, 0.05)
-    np.testing.assert_array_equal(rates[308 : 2052 - 512], 1.0)
-    np.testing.assert_allclose(np.diff(rates[:309]), 0.95 / 308, rtol=1e-10)
-    np.testing.assert_allclose(np.diff(rates[-513:]), -0.95 / 512, rtol=1e-10)
-    np.testing.assert_array_equal(tff_mf.LinearSchedule().rates(3), 1.0)
 
 
 # Of the inverse of the first, the coefficients are (−3)^i.
@@ -240,20 +199,3 @@ def test_the_optimum_of_few_rounds_by_brute_force_is_near_and_not_below(min_sep,
         entries = scipy.optimize.minimize(loss, entries, args=(power,), method="BFGS").x
     least = tff_mf.least_loss(rounds, schema, objective)
     assert 0.95 * loss(entries) <= least <= loss(entries) * (1 + 1e-9)
-
-
-@pytest.mark.parametrize("rounds", [30, 400])
-def test_with_one_participation_it_is_the_optimum(rounds):
-    once = tff_mf.SingleParticipation()
-    best = tff_mf.rms_loss(tff_mf.optimize_dense(rounds=rounds, participation=once), rounds, once)
-    assert 0.998 * best <= tff_mf.least_loss(rounds, once) <= best
-
-
-def test_of_more_rounds_than_it_searches_it_is_the_nuclear_norm():
-    rounds, schema = 2501, tff_mf.MinSep(min_sep=500, max_participations=6)
-    # (AAᵀ)⁻¹ is tridiagonal.
-    diagonal = np.append(np.full(rounds - 1, 2.0), 1.0)
-    squares = scipy.linalg.eigvalsh_tridiagonal(diagonal, np.full(rounds - 1, -1.0))
-    nuclear = np.sum(1 / np.sqrt(squares))
-    assert tff_mf.least_loss(rounds, schema) == pytest.approx(nuclear / np.sqrt(rounds * 500), rel=1e-7)
-    assert tff_mf.least_loss(rounds, tff_mf.MinSep(min_sep=500, max_participations=2)) == 0.0

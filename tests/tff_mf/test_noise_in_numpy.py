@@ -6,13 +6,12 @@ import stat
 import numpy as np
 import pytest
 import safetensors.numpy
-import scipy.stats
 
 import tff_mf
 from tff_mf.noise import _generators
 from tff_mf.noise import numpy as streams
 
-from .test_noise_laws import BLT, GRID, NUMPY, STDDEV, Run, assert_close, assert_same, rows_of
+from .test_noise_laws import BLT, GRID, NUMPY, STDDEV, Run, assert_same, rows_of
 
 GENERATORS = ("philox", "aes", "tensorflow")
 
@@ -32,25 +31,6 @@ def test_noise_of_a_generator(generator):
     assert np.abs(run.rows - tff_mf.Tree(3).inverse(3) @ z).max() < 5
 
 
-def test_normals_of_a_generator(generator):
-    """Of a normal law, independent in parts, rounds and coordinates."""
-    dimension = 2**17 + 3
-    stream = streams.build_stream(tff_mf.Identity(), dimension=dimension, stddev=1.0, generator=generator)
-    rows, _ = rows_of(stream, 3)
-    assert scipy.stats.kstest(rows[0][::7], "norm").pvalue > 1e-6
-    assert abs(np.mean(rows[0] ** 2) - 1) < 0.02
-    assert np.abs(rows[0]).max() > 4
-    parts = np.array_split(rows.ravel()[: 9 * 2**14], 9)
-    correlations = np.corrcoef(parts)[np.triu_indices(9, 1)]
-    assert np.abs(correlations).max() < 6 / 2**7
-
-
-def test_generators_are_checked():
-    for wrong, message in (("pcg64", "generator='pcg64'"), (7, "generator=7")):
-        with pytest.raises(tff_mf.InputError, match=message):
-            streams.build_stream(BLT, dimension=3, stddev=1.0, generator=wrong)
-
-
 def test_aes_is_the_block_cipher_of_the_counter():
     pytest.importorskip("cryptography")
     from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
@@ -60,13 +40,6 @@ def test_aes_is_the_block_cipher_of_the_counter():
     cipher = Cipher(algorithms.AES(key.astype("<i8").tobytes()), modes.ECB()).encryptor()
     blocks = b"".join((2**62 + 7 + index).to_bytes(16, "big") for index in range(2))
     assert words.tobytes() == cipher.update(blocks)[:24]
-
-
-def test_words_of_numpy_are_counted_as_blocks():
-    key = np.array([-5, 2**40])
-    words = _generators._numpy_words(key, 2**62, 40)
-    for offset in range(0, 20, 2):
-        np.testing.assert_array_equal(_generators._numpy_words(key, 2**62 + offset, 4), words[2 * offset :][:4])
 
 
 def test_tensorflows_normals_in_numpy():
@@ -175,14 +148,6 @@ def test_a_forked_process_draws_other_keys():
     assert os.read(read, 16) != stream.next(state)[1]["keys"].tobytes()
 
 
-def test_a_missing_package_is_named(monkeypatch):
-    monkeypatch.setattr(
-        tff_mf.base.required_packages, "is_installed", lambda name: name not in ("cryptography", "tensorflow")
-    )
-    with pytest.raises(ImportError, match="pip install 'cryptography>=42'"):
-        streams.build_stream(BLT, dimension=2, stddev=1.0, generator="aes")
-
-
 @pytest.mark.parametrize(
     ("mechanism", "stddev"),
     [
@@ -197,11 +162,3 @@ def test_noise_that_would_be_divided_down_to_nothing_is_refused(mechanism, stdde
     with pytest.raises(tff_mf.InputError, match="diagonal of C"):
         streams.build_stream(mechanism, dimension=3, stddev=stddev)
     streams.build_stream(mechanism, dimension=3, stddev=0.0)
-
-
-def test_products_of_many_coordinates_are_those_of_few_at_a_time(monkeypatch):
-    mechanism = tff_mf.BandedToeplitz.square_root(48)
-    stream = streams.build_stream(mechanism, dimension=200, stddev=1.0, insecure_seed=2)
-    whole = rows_of(stream, 60)[0]
-    monkeypatch.setattr(streams, "_PRODUCT", 1)
-    assert_close(rows_of(stream, 60)[0], whole)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tff_mf
-from tff_mf.base.errors import InputTypeError, InputValueError
+from tff_mf.base.errors import InputValueError
 from tff_mf.sensitivities import sums
 
 
@@ -21,12 +21,6 @@ def test_min_sep_patterns_are_those_of_the_definition():
         if size <= 2 and all(b - a >= 3 for a, b in itertools.combinations(pattern, 2))
     ]
     assert sorted(schema.patterns(7)) == sorted(subsets)
-
-
-def test_single_participation_is_min_sep_with_one():
-    single = tff_mf.SingleParticipation()
-    assert (single.max_participations, single.min_sep) == (1, 1)
-    assert list(single.patterns(3)) == [(), (0,), (1,), (2,)]
 
 
 def test_the_earliest_pattern_fits_exactly():
@@ -47,17 +41,6 @@ def test_fixed_epoch_patterns_are_those_of_the_definition():
     patterns = list(schema.patterns(10))
     assert sorted(patterns) == sorted(subsets)
     assert set(patterns) <= set(tff_mf.MinSep(min_sep=3, max_participations=2).patterns(10))
-
-
-def test_optimized_for_checks_that_the_workload_fits():
-    once = tff_mf.SingleParticipation()
-    workload = tff_mf.LearningRates(rates=[1.0, 0.5])
-    assert tff_mf.OptimizedFor(rounds=2, participation=once, workload=workload).workload == workload
-    assert tff_mf.OptimizedFor(rounds=2, participation=once).workload == tff_mf.PrefixSum()
-    with pytest.raises(InputValueError, match="rounds=3 exceeds the 2 rounds"):
-        tff_mf.OptimizedFor(rounds=3, participation=once, workload=workload)
-    with pytest.raises(InputTypeError, match="workload="):
-        tff_mf.OptimizedFor(rounds=3, participation=once, workload="momentum")
 
 
 NUMBERS = st.floats(0, 4) | st.integers(0, 3).map(float)

@@ -64,25 +64,6 @@ def test_noise_is_the_inverse_times_the_recorded_noise(mechanism, specs):
     assert np.abs(results - expected).max() <= (3e-2 if low_precision else 1e-5) * np.abs(expected).max()
 
 
-@pytest.mark.parametrize(
-    "indicator",
-    [
-        tfp.restart_query.PeriodicRoundRestartIndicator(3),
-        tfp.restart_query.PeriodicRoundRestartIndicator(3, warmup=2),
-        tfp.restart_query.PeriodicTimeRestartIndicator(1e9),
-    ],
-    ids=["rounds", "warmup", "time"],
-)
-def test_restarts_of_tensorflow_privacy(indicator):
-    query = tfp.RestartQuery(build(tff_mf.Tree(4)), indicator)
-    state, seen = query.initial_global_state(), []
-    for _ in range(4):
-        _, state, _ = query.get_noised_result(query.initial_sample_state(tf.zeros([7])), state)
-        seen.append(int(state.inner_query_state.noise.round))
-    warmup = getattr(indicator, "warmup", None)
-    assert seen == ([1, 2, 3, 4] if warmup is None else [1, 0, 1, 2] if warmup else [1, 2, 0, 1])
-
-
 @pytest.mark.parametrize("mechanism", [BLT, tff_mf.Tree(4), tff_mf.Dense(matrix=np.tri(4) / 2 + np.eye(4))])
 def test_events_are_those_of_the_guarantee(mechanism):
     participation = tff_mf.MinSep(min_sep=2, max_participations=2)

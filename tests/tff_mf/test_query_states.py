@@ -7,7 +7,6 @@ import tff_mf
 
 tf = pytest.importorskip("tensorflow")
 import tensorflow_privacy as tfp  # noqa: E402
-from tensorflow_privacy.privacy.optimizers import dp_optimizer  # noqa: E402
 
 from tff_mf import queries  # noqa: E402
 
@@ -115,17 +114,6 @@ def test_rounds_that_are_none_are_refused():
         build(mechanism=tff_mf.Tree(4)).limited_to(5)
 
 
-@pytest.mark.parametrize(
-    ("mechanism", "restart_every"), [(BLT, None), (tff_mf.Tree(9), None), (tff_mf.BandedToeplitz.square_root(4), 4)]
-)
-def test_a_compiled_round_is_traced_once(mechanism, restart_every):
-    query = build(mechanism=mechanism, restart_every=restart_every)
-    compiled, state = tf.function(query.get_noised_result), query.initial_global_state()
-    for _ in range(9):
-        _, state, _ = compiled(query.initial_sample_state(SPEC), state)
-    assert compiled.experimental_get_tracing_count() == 1
-
-
 @pytest.mark.parametrize("restart_every", [None, 4])
 def test_a_state_that_a_graph_would_keep_is_refused(restart_every):
     query = build(restart_every=restart_every)
@@ -148,19 +136,6 @@ def test_keras_optimizers_of_tensorflow_privacy_draw_no_noise_from_other_queries
     # In a graph, Keras wraps the error.
     with pytest.raises(Exception, match=r"tff_mf\.keras"):
         model.fit(tf.zeros([2, 1]), tf.zeros([2, 5]), batch_size=2, verbose=0)
-
-
-def test_optimizers_of_tensorflow_1_draw_no_noise_from_other_queries():
-    made = dp_optimizer.make_optimizer_class(tf.compat.v1.train.GradientDescentOptimizer)
-    optimizer = made(build(record_specs=[tf.TensorSpec([5])]), 1, learning_rate=1.0)
-    weights = tf.Variable(tf.zeros([5]))
-    with tf.GradientTape(persistent=True) as tape, pytest.raises(tff_mf.InputError, match=r"tff_mf\.keras"):
-        optimizer.compute_gradients(lambda: tf.reduce_sum(weights, keepdims=True), [weights], gradient_tape=tape)
-    with tf.Graph().as_default():
-        weights = tf.compat.v1.get_variable("weights", [5], use_resource=False)
-        loss = tf.reduce_sum(weights, keepdims=True)
-        with pytest.raises(tff_mf.InputError, match=r"tff_mf\.keras"):
-            optimizer.compute_gradients(loss, [weights])
 
 
 @pytest.mark.sampled

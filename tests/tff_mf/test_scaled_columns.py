@@ -136,20 +136,6 @@ def test_scaled_columns_never_lose_against_the_blt(rounds, participation, object
     assert tff_mf.explain_sensitivity(found, rounds, participation).exact
 
 
-def test_bfgs_follows_kinks():
-    """Lewis and Overton (2013), section 5: the nonsmooth Rosenbrock function, least at (1, 1)."""
-
-    def rosenbrock(point):
-        bend = point[1] - point[0] ** 2
-        sign = np.sign(bend)
-        gradient = np.array([2 * (point[0] - 1) / 4 - 2 * point[0] * sign * 8, 8 * sign])
-        return Value(8 * abs(bend) + (point[0] - 1) ** 2 / 4, gradient)
-
-    path = _descent.bfgs(rosenbrock, np.array([-1.0, 1.3]), iterations=1000, tolerance=1e-10)
-    np.testing.assert_allclose(path.variables, 1.0, atol=1e-3)
-    assert np.all(np.diff(path.values) <= 0)
-
-
 def test_bfgs_stays_where_the_function_is_finite():
     def falling_to_a_wall(point):
         return Value(np.inf if point[0] >= 1 else -point[0], np.array([-1.0]))
@@ -158,27 +144,6 @@ def test_bfgs_stays_where_the_function_is_finite():
     assert path.ended
     assert 0.9 < path.variables[0] < 1
     assert np.isfinite(path.values[-1])
-
-
-@pytest.mark.once
-def test_the_figures_of_the_frontier():
-    once = tff_mf.optimize_scaled_blt(rounds=1024, participation=tff_mf.SingleParticipation(), buffers=3)
-    assert once.optimized_for.search.loss == pytest.approx(loss_of_the_frontier("max", 1024, 3), abs=5e-3)
-    participation = tff_mf.MinSep(min_sep=342, max_participations=6)
-    for buffers in (3, 4):
-        found = tff_mf.optimize_scaled_blt(rounds=2052, participation=participation, buffers=buffers, objective="rms")
-        assert found.buffers == buffers
-        assert found.optimized_for.converged
-        stored = loss_of_the_frontier("rms", 2052, buffers)
-        assert found.optimized_for.search.loss == pytest.approx(stored, abs=5e-3)
-
-
-def loss_of_the_frontier(objective, rounds, rows):
-    (row,) = (
-        row for row in FRONTIER if (row["loss"], row["rounds"], row["rows"]) == (objective, str(rounds), str(rows))
-    )
-    assert row["our_mechanism"] == f"scaled BLT of {rows}"
-    return float(row["ours"])
 
 
 def test_the_page_of_the_frontier_says_what_its_file_does():
@@ -190,29 +155,6 @@ def test_the_page_of_the_frontier_says_what_its_file_does():
         for row in FRONTIER:
             if (row["loss"], row["rounds"]) == (objective, "512"):
                 assert float(row["ours"]) / bound == pytest.approx(float(row["over_bound"]), abs=1e-3)
-
-
-@pytest.mark.once
-def test_pairs_of_buffers_have_less_error_and_no_client_exceeds_their_sensitivity():
-    rounds, participation = 512, tff_mf.MinSep(min_sep=64, max_participations=8)
-    losses = {}
-    for buffers in (3, 4, 6):
-        found = tff_mf.optimize_scaled_blt(rounds=rounds, participation=participation, buffers=buffers, objective="rms")
-        losses[buffers] = tff_mf.rms_loss(found, rounds, participation)
-        assert found.buffers <= buffers
-        assert found.optimized_for.converged
-        columns = found.encoder(rounds)
-        sensitivity = tff_mf.sensitivity(found, rounds, participation)
-        generator = np.random.default_rng(0)
-        for _ in range(200):
-            free = generator.multinomial(rounds - 1 - 7 * 64, np.full(9, 1 / 9))[:8]
-            pattern = np.cumsum(free) + 64 * np.arange(8)
-            signs = np.linalg.eigh(columns[:, pattern].T @ columns[:, pattern])[1][:, -1]
-            for contributions in (np.ones(8), np.where(signs < 0, -1, 1)):
-                assert np.linalg.norm(columns[:, pattern] @ contributions) <= sensitivity
-    assert losses[4] < 9.33 < 9.58 < losses[3]
-    # A banded Toeplitz matrix has 9.345, with 63 rows.
-    assert losses[6] < 9.26
 
 
 def test_a_short_sum_is_not_lost_beside_sums_that_it_is_no_part_of():

@@ -1,5 +1,4 @@
 import itertools
-import math
 
 import numpy as np
 import pytest
@@ -7,8 +6,6 @@ import scipy.linalg
 
 import tff_mf
 from tff_mf.sensitivities import tree_nodes
-
-STACK_OVERFLOW = tff_mf.MinSep(min_sep=342, max_participations=6)
 
 
 def node_matrix(rounds):
@@ -139,29 +136,6 @@ def test_node_counts_at_sizes_where_the_program_branches(min_sep, only_left):
 def test_it_agrees_with_the_accountant_of_tensorflow_privacy(max_participations, free, rounds, expected):
     # Its separation counts the rounds in between: tree_aggregation_accountant of TensorFlow Privacy 0.9.0.
     assert tree_nodes.min_sep(rounds, free + 1, max_participations) == expected
-
-
-@pytest.mark.parametrize(("rounds", "rms_loss", "max_loss"), [(2052, 12.47150, 14.98092), (2048, 12.47311, 14.98092)])
-def test_the_full_tree_of_stack_overflow(rounds, rms_loss, max_loss):
-    # McMahan et al. (2024), table 1, row TreeAgg-Full, has 12.47 and 14.98.
-    tree = tff_mf.Tree(rounds, variant="full")
-    assert tff_mf.sensitivity(tree, rounds, STACK_OVERFLOW) == pytest.approx(10.86278, abs=5e-6)
-    assert tff_mf.rms_loss(tree, rounds, STACK_OVERFLOW) == pytest.approx(rms_loss, abs=5.1e-6)
-    assert tff_mf.max_loss(tree, rounds, STACK_OVERFLOW) == pytest.approx(max_loss, abs=5.1e-6)
-
-
-@pytest.mark.parametrize(("rounds", "expected"), [(256, 74.4), (512, 116.5), (1024, 180.8), (2048, 278.3)])
-def test_the_online_tree_of_one_participation(rounds, expected):
-    # Denisov et al. (2022), table 2, column Honaker.
-    loss = tff_mf.rms_loss(tff_mf.Tree(rounds, variant="online"), rounds, tff_mf.SingleParticipation())
-    assert round(loss * rounds**0.5, 1) == expected
-
-
-def test_the_vanilla_tree_of_kairouz():
-    """Table 3 of Kairouz et al. (2021): noise 2.33 has ε = 8.50, in the conversion from ρ of its time."""
-    tree = tff_mf.Tree(1600, variant="vanilla")
-    rho = tff_mf.zcdp_rho(tree, 1600, tff_mf.SingleParticipation(), noise_multiplier=2.33)
-    assert round(rho + 2 * math.sqrt(rho * math.log(1e6)), 2) == 8.50
 
 
 def test_a_million_rounds_have_a_sensitivity():
