@@ -1,18 +1,16 @@
 """`tff-mf export`: a deployment, or a trained model, as files."""
 
 import pathlib
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
 
 import rich_click as click
 
-from ..output.console import Block, Facts
+from tff_mf.base import required_packages, validation
+from tff_mf.numerics import digits
+
+from ..output.console import Facts
 from ..runs.names import PLANNED
 from . import _options
 from ._screens import Answer
-
-if TYPE_CHECKING:
-    from .. import bundles
 
 
 @_options.command()
@@ -53,8 +51,6 @@ def export(
     if model_only:
         _options.check_together({"model_only": {"source", "out", "as_json"}})
         return _of_model(pathlib.Path(source), pathlib.Path(out))
-    from tff_mf.base import required_packages, validation
-
     # First, so that wrong values are refused before a data set is made.
     validation.positive("round_minutes", round_minutes)
     if population is not None:
@@ -69,31 +65,24 @@ def export(
     bundles.check_new_folder(folder)
     found = bundles.read_source(pathlib.Path(source), insecure_seed=insecure_seed, grid=grid)
 
+    from .. import reports
     from ..bundles import building
 
     with progress.bar("export", 4):
         made = building.export(found, folder, round_minutes=round_minutes, population=population, task_name=task_name)
-    facts = _facts(folder, found, made)
-    return Answer(facts, _words(facts))
-
-
-def _facts(folder: pathlib.Path, found: "bundles.Source", made: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns what a written bundle holds."""
-    from .. import reports
-
-    schema = found.privacy.participation
-    planned = reports.read(folder / PLANNED)
-    return {
+    planned, privacy = reports.read(folder / PLANNED), found.privacy
+    k, b = privacy.participation.max_participations, privacy.participation.min_sep
+    facts = {
         "out": str(folder),
-        "test_only": found.privacy.insecure,
-        "clients_per_round": found.privacy.clients_per_round,
-        "noise_multiplier": found.privacy.noise_multiplier,
+        "test_only": privacy.insecure,
+        "clients_per_round": privacy.clients_per_round,
+        "noise_multiplier": privacy.noise_multiplier,
         "epsilon": planned.claim.epsilon,
-        "delta": found.privacy.delta,
+        "delta": privacy.delta,
         "state": planned.claim.state,
         "headline": planned.headline,
-        "min_sep": schema.min_sep,
-        "max_participations": schema.max_participations,
+        "min_sep": b,
+        "max_participations": k,
         "timer_hours": made["timer_hours"],
         "task_name": made["task_name"],
         "largest_graph_bytes": max(stage["graph_bytes"] for stage in made["stages"].values()),
@@ -101,37 +90,30 @@ def _facts(folder: pathlib.Path, found: "bundles.Source", made: Mapping[str, Any
         "lite": made["lite"]["path"],
         "lite_reason": made["lite"]["reason"] or None,
     }
-
-
-def _words(facts: Mapping[str, Any]) -> list[Block]:
-    from tff_mf.numerics import digits
-
-    k, b = facts["max_participations"], facts["min_sep"]
-    # Rounded down: the bundle has at least this noise.
-    sigma = digits.downwards(facts["noise_multiplier"])
-    often = f"in at most {k} rounds, at least {b} apart" if k > 1 else "in one round"
+    grid, often = facts["grid"], f"in at most {k} rounds, at least {b} apart" if k > 1 else "in one round"
+    numbers = "floats: the guarantee holds for real numbers only, and --grid auto closes the difference"
+    if grid is not None:
+        numbers = (
+            f"integers of {grid['bits']} bits; at most {grid['max_clients']} clients in a sum of {grid['integers']}"
+        )
     rows = [
-        ("guarantee", facts["headline"]),
-        ("a round", f"{facts['clients_per_round']} clients, noise multiplier σ {sigma}"),
+        ("guarantee", planned.headline),
+        # Rounded down: the bundle has at least this noise.
+        (
+            "a round",
+            f"{privacy.clients_per_round} clients, noise multiplier σ {digits.downwards(privacy.noise_multiplier)}",
+        ),
         ("a device", f"takes part {often}; its timer runs {facts['timer_hours']:g} h"),
-        ("numbers", _numbers(facts["grid"])),
+        ("numbers", numbers),
         ("largest graph", f"{facts['largest_graph_bytes'] / 1e6:.1f} MB"),
         ("Lite graph", facts["lite"] or f"none: {facts['lite_reason']}"),
     ]
-    test_only = ": TEST ONLY, without privacy" if facts["test_only"] else ""
-    return [f"wrote a deployment to {facts['out']}{test_only}", Facts(rows)]
-
-
-def _numbers(grid: Mapping[str, Any] | None) -> str:
-    if grid is None:
-        return "floats: the guarantee holds for real numbers only, and --grid auto closes the difference"
-    return f"integers of {grid['bits']} bits; at most {grid['max_clients']} clients in a sum of {grid['integers']}"
+    test_only = ": TEST ONLY, without privacy" if privacy.insecure else ""
+    return Answer(facts, [f"wrote a deployment to {folder}{test_only}", Facts(rows)])
 
 
 def _of_model(run: pathlib.Path, out: pathlib.Path) -> Answer:
     """Writes the trained model of a run."""
-    from tff_mf.base import required_packages
-
     required_packages.packages("Exporting", "tensorflow", "tensorflow_privacy", "tensorflow_federated")
     from .. import bundles
     from ..output import progress
