@@ -69,8 +69,12 @@ def test_other_numbers_are_refused(monkeypatch):
     name = "low rank, near ties"
     mechanism = same_integers.near_ties()[name]
     state = same_integers.stream_of(name, mechanism).init()
-    rounded = grid._rounded
-    monkeypatch.setattr(grid, "_rounded", lambda entries, bits: rounded(entries * (1 + 1e-15), bits))
+    rounded = grid.Rows.rounded
+
+    def moved(bounds, bits):
+        return rounded(grid.Rows(bounds.mechanism, bounds.entries * (1 + 1e-15), banded=True), bits)
+
+    monkeypatch.setattr(grid.Rows, "rounded", moved)
     with pytest.raises(tff_mf.InputError, match="other noise"):
         same_integers.stream_of(name, mechanism).next(state)
 

@@ -116,7 +116,7 @@ class Question:
     def over(self, rounds: int, sampling: Sampling) -> "Question":
         """Returns the question about a run of other rounds or cohorts; bounds that both have are found once."""
         other = dataclasses.replace(self, rounds=rounds, sampling=sampling)
-        if self.grid is not None:
+        if "bounds" in vars(self):
             vars(other)["bounds"] = self.bounds
         return other
 
