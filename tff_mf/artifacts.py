@@ -191,10 +191,10 @@ def digest(manifest: Mapping[str, Any], tensors: Mapping[str, np.ndarray]) -> st
     """Returns the SHA-256 of a manifest, but for its `sha256`, and of the tensors."""
     unsigned = {key: value for key, value in manifest.items() if key != "sha256"}
     layout = [[name, str(tensors[name].dtype), list(tensors[name].shape)] for name in sorted(tensors)]
-    found = hashlib.sha256(_canonical([unsigned, layout]).encode())
+    sha256 = hashlib.sha256(_canonical([unsigned, layout]).encode())
     for name in sorted(tensors):
-        found.update(tensors[name].tobytes())
-    return found.hexdigest()
+        sha256.update(tensors[name].tobytes())
+    return sha256.hexdigest()
 
 
 def _described(mechanism: Mechanism, tensors: Mapping[str, np.ndarray]) -> str:
@@ -209,25 +209,25 @@ def _described(mechanism: Mechanism, tensors: Mapping[str, np.ndarray]) -> str:
         versions={name: importlib.metadata.version(name) for name in ("tff-mf", "numpy", "scipy")},
         sha256="",
     )
-    entries = msgspec.to_builtins(manifest)
-    return _canonical({**entries, "sha256": digest(entries, tensors)})
+    fields = msgspec.to_builtins(manifest)
+    return _canonical({**fields, "sha256": digest(fields, tensors)})
 
 
 def _decoded(text: str, tensors: Mapping[str, np.ndarray]) -> Mechanism:
     """Returns the mechanism of a file, after checking its hash and recomputing the sensitivity that it states."""
-    entries = _parsed(text)
+    fields = _parsed(text)
     # First, because another format may have other keys.
-    if (version := entries.get("format_version")) != FORMAT_VERSION or type(version) is not int:
+    if (version := fields.get("format_version")) != FORMAT_VERSION or type(version) is not int:
         raise InputValueError(
             f"its format_version={version!r} is not {FORMAT_VERSION}, the one that tff-mf "
             f"{importlib.metadata.version('tff-mf')} reads"
         )
-    manifest = msgspec.convert(entries, _Manifest)
+    manifest = msgspec.convert(fields, _Manifest)
     kind = of_kind(manifest.kind)
     for name, tensor in tensors.items():
         if not np.all(np.isfinite(tensor)):
             raise InputValueError(f"its tensor {name!r} has NaN or infinity")
-    if manifest.sha256 != digest(entries, tensors):
+    if manifest.sha256 != digest(fields, tensors):
         raise InputValueError("its content does not match its sha256: it was damaged or modified")
     setting = manifest.optimized_for
     mechanism = kind.of_tensors(tensors, None if setting is None else _optimized_for(setting))
@@ -269,8 +269,8 @@ def _optimized_for(setting: _Setting) -> OptimizedFor:
 
 def _fields(name: str, value: Any, kinds: Mapping[str, type]) -> dict[str, Any]:
     # By the exact class: a subclass may have another meaning.
-    for kind, known in kinds.items():
-        if type(value) is known:
+    for kind, class_ in kinds.items():
+        if type(value) is class_:
             return {"kind": kind, **dataclasses.asdict(value)}
     raise InputTypeError(f"optimized_for.{name}={value!r} is of a class that artifacts do not support.")
 
@@ -302,12 +302,12 @@ def _parsed(text: str) -> dict[str, Any]:
         RecursionError: If it nests too deeply.
     """
     try:
-        found = strict_json.loads(text)
+        fields = strict_json.loads(text)
     except ValueError as error:
         raise InputValueError(f"it is not JSON: {error}") from None
-    if not isinstance(found, dict):
+    if not isinstance(fields, dict):
         raise InputTypeError("its manifest or header is not a JSON object")
-    return found
+    return fields
 
 
 def _path(path: object) -> str:

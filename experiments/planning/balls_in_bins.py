@@ -61,7 +61,7 @@ def recommended(found: Sequence[BinsOption]) -> BinsOption:
     if not found:
         raise InputValueError("There is no mechanism for these numbers: take another workload, or another sampling.")
     close = [each for each in found if each.error <= AS_GOOD * found[0].error]
-    return min(close, key=lambda each: (each.name == "dense", each.memory_rows, each.error), default=found[0])
+    return min(close, key=lambda option: (option.memory_rows, option.error), default=found[0])
 
 
 def _at(deployment: Deployment, name: str, mechanism: tff_mf.Mechanism, sigma: float) -> BinsOption:

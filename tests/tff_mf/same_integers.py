@@ -23,7 +23,7 @@ TIE_BITS, TIE_STDDEV = 15, 1024.0
 _SIZE = 16
 # Decisions about the integers, each with the noise at which it changes.
 DECIDED = ("coefficient_bits", "rounds", "stored")
-# Whose C⁻¹ is computed by linear algebra; a Dense streams it in floats.
+# Whose C⁻¹ is computed by linear algebra.
 _INVERSES = ("dense", "banded", "low rank")
 
 
@@ -61,7 +61,7 @@ def mechanisms():
 
 
 def near_ties():
-    """Returns mechanisms of which K·2^15 is a half-integer, in exact arithmetic, in hundreds of entries.
+    """Returns a mechanism of which K·2^15 is a half-integer, in exact arithmetic, in hundreds of entries.
 
     C⁻¹ = [1, 0, 0; A, 1, 0; FA − H, F, 1]·S, so that K = [1, 0, 0; −A, 1, 0; H, −F, 1], for short fractions A and F,
     odd multiples H of 2^-16, and a diagonal S. Each number of C⁻¹ and its prefix sums is a float32. A computed K is
@@ -70,7 +70,6 @@ def near_ties():
     inverse = _near_tie(11)
     decoder = np.add.accumulate(inverse)
     return {
-        "dense, near ties": tff_mf.Dense(matrix=_inverse(inverse)),
         "low rank, near ties": tff_mf.BandedPlusLowRank(
             diagonals=np.diagonal(decoder)[np.newaxis], left=np.tril(decoder, -1), right=np.eye(len(decoder))
         ),
@@ -102,10 +101,6 @@ def _near_tie(seed):
     scales = 1 + (1 + values(3 * _SIZE, seed=seed)) / 8
     scales[one] = 1.0
     return matrix * scales
-
-
-def _inverse(matrix):
-    return np.array([[float(each) for each in row] for row in _exact_inverse(matrix.tolist())])
 
 
 def _exact_inverse(matrix):

@@ -572,14 +572,10 @@ def test_noise_that_float32_would_round_to_nothing_is_refused(engine):
         engine.build(BLT, dimension=2, stddev=1e-40)
 
 
-def test_many_rows_of_an_outside_inverse_take_no_grid(engine):
-    mechanism = geometric()
-    Run(engine, mechanism, 20).assert_is_the_inverse_times_z()
-    with pytest.raises(tff_mf.InputError, match="geometric"):
-        engine.build(mechanism, dimension=2, stddev=1.0, grid=GRID)
-    stream = engine.build(mechanism, dimension=2, stddev=1.0)
-    with pytest.raises(tff_mf.InputError, match=r"rounds=16385.*16384"):
-        stream.limited_to(2**14 + 1)
+def test_a_mechanism_from_outside_needs_a_recursion_or_a_last_round(engine, grid):
+    Run(engine, any_matrix(mixed_matrix(20)), 20, grid=grid).assert_is_the_inverse_times_z()
+    with pytest.raises(tff_mf.InputError, match=r"geometric.* no last round"):
+        engine.build(geometric(), dimension=2, stddev=1.0, grid=grid)
 
 
 def test_insecure_seeds_repeat_and_do_not_overlap(engine, grid):

@@ -25,7 +25,7 @@ def lower_toeplitz(column: np.ndarray) -> np.ndarray:
     return windows[:, ::-1].copy()
 
 
-def shaped(name: str, found: object, shape: tuple[int, ...]) -> np.ndarray:
+def shaped(name: str, array: object, shape: tuple[int, ...]) -> np.ndarray:
     """Returns what a method of a mechanism returned, if it is a float64 array of the documented shape.
 
     A class from outside may return less, which would pass for a smaller matrix, or whole numbers, whose squares wrap.
@@ -34,11 +34,11 @@ def shaped(name: str, found: object, shape: tuple[int, ...]) -> np.ndarray:
         InputTypeError: If it is not an array of float64.
         InputValueError: If it has another shape.
     """
-    if not isinstance(found, np.ndarray) or found.dtype != np.float64:
+    if not isinstance(array, np.ndarray) or array.dtype != np.float64:
         raise InputTypeError(f"{name} must return an array of float64.")
-    if found.shape != shape:
-        raise InputValueError(f"{name} has the shape {found.shape} and must have {shape}.")
-    return found
+    if array.shape != shape:
+        raise InputValueError(f"{name} has the shape {array.shape} and must have {shape}.")
+    return array
 
 
 def check_digits(kind: str, rounds: int, *products: float) -> None:
@@ -75,7 +75,7 @@ def digest(arrays: Iterable[np.ndarray]) -> str:
         >>> digest([np.zeros(2)]) == digest([np.zeros(2, np.float32)]) != digest([np.zeros(1), np.zeros(1)])
         True
     """
-    found = hashlib.sha256()
+    sha256 = hashlib.sha256()
     for array in arrays:
-        found.update(f"{array.shape}".encode() + np.ascontiguousarray(array, "<f8").tobytes())
-    return found.hexdigest()
+        sha256.update(f"{array.shape}".encode() + np.ascontiguousarray(array, "<f8").tobytes())
+    return sha256.hexdigest()

@@ -54,16 +54,16 @@ def finite(value: Any) -> Any:
         (0.5, None, {'epsilon': None, 'rounds': 3})
     """
     if isinstance(value, Mapping):
-        return {name: finite(each) for name, each in value.items()}
+        return {name: finite(inner) for name, inner in value.items()}
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    fields = dict(pairs)
+    if len(fields) < len(pairs):
         keys = [key for key, _ in pairs]
         raise ValueError(f"{next(key for key in keys if keys.count(key) > 1)!r} is twice in one object")
-    return found
+    return fields
 
 
 def _finite_float(text: str) -> float:

@@ -29,15 +29,15 @@ def header(tensors: Mapping[str, Any], about: Mapping[str, str]) -> tuple[bytes,
         tensors: Arrays, or objects that NumPy converts to arrays; only their shapes and types are read.
         about: The metadata.
     """
-    entries: dict[str, Any] = {_METADATA: dict(sorted(about.items()))}
+    fields: dict[str, Any] = {_METADATA: dict(sorted(about.items()))}
     # Wide types come first, so that each tensor is aligned.
     order = sorted(tensors, key=lambda name: (-np.dtype(tensors[name].dtype).itemsize, name))
     end = 0
     for name in order:
         shape, dtype = [int(length) for length in tensors[name].shape], np.dtype(tensors[name].dtype)
         start, end = end, end + math.prod(shape) * dtype.itemsize
-        entries[name] = {"dtype": _NAMES[dtype.name], "shape": shape, "data_offsets": [start, end]}
-    text = json.dumps(entries, separators=(",", ":")).encode()
+        fields[name] = {"dtype": _NAMES[dtype.name], "shape": shape, "data_offsets": [start, end]}
+    text = json.dumps(fields, separators=(",", ":")).encode()
     return text + b" " * (-len(text) % LENGTH_BYTES), order
 
 
@@ -61,20 +61,20 @@ def decoded(content: bytes) -> tuple[dict[str, np.ndarray], dict[str, str]]:
     """
     try:
         begin = LENGTH_BYTES + int.from_bytes(content[:LENGTH_BYTES], "little")
-        entries = loads(content[LENGTH_BYTES:begin].decode())
-        about = entries.pop(_METADATA, {})
+        fields = loads(content[LENGTH_BYTES:begin].decode())
+        about = fields.pop(_METADATA, {})
         if begin > len(content) or not all(isinstance(each, str) for each in about.values()):
             raise ValueError("its header is cut off, or its metadata is not text")
-        found, end = {}, 0
-        for name, entry in sorted(entries.items(), key=lambda item: item[1]["data_offsets"]):
+        tensors, end = {}, 0
+        for name, entry in sorted(fields.items(), key=lambda item: item[1]["data_offsets"]):
             dtype, shape, (start, stop) = np.dtype(_DTYPES[entry["dtype"]]), entry["shape"], entry["data_offsets"]
             whole = all(type(each) is int and each >= 0 for each in (*shape, start, stop))
             if not whole or start != end or stop - start != math.prod(shape) * dtype.itemsize:
                 raise ValueError("a tensor is not where its header says")
             count, end = math.prod(shape), stop
-            found[name] = np.frombuffer(content, dtype, count, begin + start).reshape(shape)
+            tensors[name] = np.frombuffer(content, dtype, count, begin + start).reshape(shape)
         if begin + end != len(content):
             raise ValueError("it is longer or shorter than its tensors")
-        return found, about
+        return tensors, about
     except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError, OverflowError) as error:
         raise InputValueError(f"it is not an intact safetensors file: {error}") from error

@@ -126,21 +126,21 @@ def one_of(name: str, value: object, allowed: tuple[str, ...]) -> str:
     return value
 
 
-def did_you_mean(word: str, known: Iterable[str], *, always: bool = False) -> str:
+def did_you_mean(word: str, names: Iterable[str], *, always: bool = False) -> str:
     """Returns the end of a message about an unknown word: the most similar known word, or a full stop if there is none.
 
     Args:
         word: The unknown word.
-        known: The words that would have been allowed.
+        names: The words that would have been allowed.
         always: Whether to name the most similar word even if it is not similar.
     """
-    by_fold = {each.casefold(): each for each in known}
-    found = difflib.get_close_matches(word[:_LONGEST].casefold(), by_fold, n=1, cutoff=0.0 if always else _ALIKE)
-    return f"; did you mean {by_fold[found[0]]!r}?" if found else "."
+    by_fold = {name.casefold(): name for name in names}
+    alike = difflib.get_close_matches(word[:_LONGEST].casefold(), by_fold, n=1, cutoff=0.0 if always else _ALIKE)
+    return f"; did you mean {by_fold[alike[0]]!r}?" if alike else "."
 
 
 def instance(name: str, value: object, kind: type | tuple[type, ...], remedy: str) -> None:
     """Raises unless `value` is an instance of one of the kinds; `remedy` says what to pass instead."""
     if not isinstance(value, kind):
-        kinds = " or ".join(each.__qualname__ for each in (kind if isinstance(kind, tuple) else (kind,)))
+        kinds = " or ".join(class_.__qualname__ for class_ in (kind if isinstance(kind, tuple) else (kind,)))
         raise InputTypeError(f"{name}={value!r} must be a {kinds}: {remedy}.")

@@ -13,12 +13,10 @@ import numpy as np
 
 from tff_mf.base import in_order, matrices, validation
 from tff_mf.base.errors import InputTypeError, InputValueError
-from tff_mf.mechanisms.recursion import Case, Entry, Recursion
+from tff_mf.mechanisms.recursion import Recursion, of_diagonals, of_rows, rows_of
 from tff_mf.problem.participation import Participation
 from tff_mf.problem.workloads import PrefixSum, Workload
 
-# Rounds of a Toeplitz mechanism without a last one and without a recursion of its own.
-_MOST_TOEPLITZ_ROUNDS = 2**14
 # Whole numbers up to here are exact in float64.
 _LARGEST_WHOLE = 2**53
 _NAME = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*")
@@ -133,10 +131,10 @@ class Mechanism(abc.ABC):
             raise InputValueError(
                 f"{cls.__name__}.kind={cls.kind!r} must be a name: lower-case letters, digits and underscores."
             )
-        known = _KINDS.setdefault(cls.kind, cls)
+        earlier = _KINDS.setdefault(cls.kind, cls)
         # The same class may be defined a second time: a cell of a notebook runs twice, a decorator makes a copy.
-        if (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
-            raise InputValueError(f"{cls.__name__}.kind={cls.kind!r} is the kind of {known!r}: choose another.")
+        if (earlier.__module__, earlier.__qualname__) != (cls.__module__, cls.__qualname__):
+            raise InputValueError(f"{cls.__name__}.kind={cls.kind!r} is the kind of {earlier!r}: choose another.")
         _KINDS[cls.kind] = cls
 
     @property
@@ -151,7 +149,7 @@ class Mechanism(abc.ABC):
 
     def content(self) -> tuple[Any, ...]:
         """Returns the class and all fields but `optimized_for`, for comparisons: arrays by their values."""
-        fields = [each.name for each in dataclasses.fields(self) if each.name != "optimized_for"]
+        fields = [field.name for field in dataclasses.fields(self) if field.name != "optimized_for"]
         return type(self), *(_comparable(getattr(self, name)) for name in fields)
 
     def __eq__(self, other: object) -> bool:
@@ -264,31 +262,18 @@ class Mechanism(abc.ABC):
     def recursion(self) -> Recursion:
         """Returns what a round of the noise computes.
 
-        Without a recursion of its own, a mechanism has the rows of C⁻¹ and draws z of all earlier rounds again: t + 1
-        draws in round t, for a mechanism that ends, or a Toeplitz one up to 16,384 rounds.
+        Without a recursion of its own, a mechanism keeps the noise of all earlier rounds:
+        x_t = (z_t − Σ_{i<t} C_{t,i} x_i) / C_{t,t}.
 
         Raises:
-            InputTypeError: If the mechanism has no last round and is not Toeplitz.
+            InputTypeError: If the mechanism has no last round.
         """
         if self.max_rounds is None:
             raise InputTypeError(
-                f"mechanism of kind {self.kind!r} has no last round, so the rows of its C⁻¹ cannot be stored: give it "
+                f"mechanism of kind {self.kind!r} has no last round, so the rows of its C cannot be stored: give it "
                 "max_rounds, or a recursion."
             )
-        inverse = self.inverse(self.max_rounds)
-        # The lower triangle, row by row.
-        triangle = inverse[np.tril_indices(len(inverse))]
-
-        def again(done: Any, tables: Sequence[Any], operations: Any) -> tuple[Any, Any]:
-            begin = done * (done + 1) // 2
-            return 0, tables[0][begin : begin + done]
-
-        def line(done: Any, tables: Sequence[Any], operations: Any) -> Any:
-            begin = done * (done + 1) // 2 + done
-            return tables[0][begin : begin + 1]
-
-        case = Case(scale=Entry(0))
-        return Recursion(rows=0, cases=(case,), tables=(triangle,), line=line, again=again, rounds=self.max_rounds)
+        return of_rows(rows_of(self.encoder(self.max_rounds)))
 
 
 def check_names(tensors: Mapping[str, np.ndarray], expected: Sequence[str] | Mapping[str, Any]) -> None:
@@ -353,16 +338,6 @@ class ToeplitzMechanism(Mechanism):
     def inverse(self, rounds: int) -> np.ndarray:
         return matrices.lower_toeplitz(self.inverse_coefficients(validation.dense(self.check(rounds))))
 
-    def recursion(self) -> Recursion:
-        rounds = self.max_rounds or _MOST_TOEPLITZ_ROUNDS
-        column = self.inverse_coefficients(rounds)
-
-        def again(done: Any, tables: Sequence[Any], operations: Any) -> tuple[Any, Any]:
-            return 0, tables[0][rounds - 1 - done :][:done]
-
-        case = Case(scale=float(column[0]))
-        return Recursion(rows=0, cases=(case,), tables=(column[::-1].copy(),), again=again, rounds=rounds)
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class BandedMechanism(Mechanism):
@@ -393,3 +368,9 @@ class BandedMechanism(Mechanism):
 
     def inverse(self, rounds: int) -> np.ndarray:
         return in_order.solve(self.encoder(rounds), np.eye(rounds))
+
+    def recursion(self) -> Recursion:
+        """x_t = (z_t − Σ_{0<i<b̂} C_{t,t−i} x_{t−i}) / C_{t,t}: the last b̂ − 1 rows of noise are kept."""
+        return (
+            super().recursion() if self.max_rounds is None else of_rows(of_diagonals(self.diagonals(self.max_rounds)))
+        )

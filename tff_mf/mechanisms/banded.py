@@ -11,7 +11,7 @@ from tff_mf.base.errors import InputTypeError, InputValueError
 from tff_mf.mechanisms import series
 from tff_mf.mechanisms._mechanism import BandedMechanism, ToeplitzMechanism
 from tff_mf.mechanisms.grid import GridBounds, Rows
-from tff_mf.mechanisms.recursion import Recursion, of_diagonals, past_rows
+from tff_mf.mechanisms.recursion import Recursion, of_diagonals, of_rows
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -51,14 +51,9 @@ class Banded(BandedMechanism):
     def cast_to_float32(self) -> Self:
         return dataclasses.replace(self, values=self.values.astype(np.float32).astype(np.float64))
 
-    def recursion(self) -> Recursion:
-        """x_t = (z_t − Σ_{0<i<b̂} C_{t,t−i} x_{t−i}) / C_{t,t}."""
-        entries = of_diagonals(self.values)
-        return past_rows(1 / entries[:, 0], entries[:, 1:] / entries[:, :1])
-
     def grid_bounds(self) -> GridBounds[Any]:
-        entries = of_diagonals(self.values)
-        return Rows(self, entries, banded=True)
+        rows = of_diagonals(self.values)
+        return Rows(self, rows, banded=True)
 
 
 def _checked(values: object) -> np.ndarray:
@@ -147,9 +142,8 @@ class BandedToeplitz(ToeplitzMechanism):
 
     def recursion(self) -> Recursion:
         """x_t = (z_t − Σ_{0<i<b̂} c_i x_{t−i}) / c_0, for any number of rounds."""
-        column = np.array(self.column)
-        return past_rows(1 / column[:1], column[np.newaxis, 1:] / column[0])
+        return of_rows(np.array([self.column]))
 
     def grid_bounds(self) -> GridBounds[Any]:
-        entries = np.array([self.column])
-        return Rows(self, entries, banded=True)
+        rows = np.array([self.column])
+        return Rows(self, rows, banded=True)

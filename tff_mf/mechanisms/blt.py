@@ -303,10 +303,10 @@ def _of_float32(
     rounded = parts.astype(np.float32)
     inwards = np.where(np.abs(rounded) > np.abs(parts), np.nextafter(rounded, np.float32(0)), rounded)
     real, imaginary = np.where(np.hypot(*rounded.astype(float)) > most, inwards, rounded).astype(float)
-    turns = np.array(angles) != 0
+    rotates = np.array(angles) != 0
     return (
-        np.where(turns, np.hypot(real, imaginary), series.float32(lengths)).tolist(),
-        np.where(turns, np.arctan2(imaginary, real), 0.0).tolist(),
+        np.where(rotates, np.hypot(real, imaginary), series.float32(lengths)).tolist(),
+        np.where(rotates, np.arctan2(imaginary, real), 0.0).tolist(),
     )
 
 

@@ -6,14 +6,14 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from tff_mf.base import in_order, matrices, validation
+from tff_mf.base import in_order, validation
 from tff_mf.base.errors import InputTypeError, InputValueError
 from tff_mf.mechanisms._mechanism import Mechanism
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Dense(Mechanism):
-    """A strategy matrix C without structure: its noise is the rows of C⁻¹ times all rows of z so far.
+    """A strategy matrix C without structure: its noise needs all earlier noise rows in memory.
 
     Attributes:
         matrix: C, lower-triangular with a diagonal above 0, float64 `[rounds, rounds]`.
@@ -44,34 +44,12 @@ class Dense(Mechanism):
         return self._inverse[:rounds, :rounds].copy()
 
     def cast_to_float32(self) -> Self:
-        """Returns the mechanism whose C⁻¹ is that of this one cast to float32, because the noise uses rows of C⁻¹."""
-        return self._cast
+        with np.errstate(over="ignore"):
+            return dataclasses.replace(self, matrix=self.matrix.astype(np.float32))
 
     @functools.cached_property
     def _inverse(self) -> np.ndarray:
         return in_order.solve(self.matrix, np.eye(len(self.matrix)))
-
-    @functools.cached_property
-    def _cast(self) -> Self:
-        with np.errstate(over="ignore"):
-            cast = self._inverse.astype(np.float32).astype(np.float64)
-        if not np.all(np.isfinite(cast)) or not np.all(np.diagonal(cast) > 0):
-            raise InputValueError(
-                "the inverse of this dense mechanism does not fit into float32, in which noise is computed: scale the "
-                "matrix so that its diagonal is near 1."
-            )
-        matrix = in_order.solve(cast, np.eye(len(cast)))
-        # Of C⁻¹·C, and of the C⁻¹ that the noise computes of C.
-        matrices.check_digits(self.kind, len(cast), *_sums_of_products(np.abs(cast), np.abs(matrix)))
-        return dataclasses.replace(self, matrix=matrix)
-
-
-def _sums_of_products(inverse: np.ndarray, matrix: np.ndarray) -> tuple[float, float]:
-    """Returns the largest sum of a column of |C⁻¹||C|, and a bound of the spectral norm of |C||C⁻¹|."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        first = np.max(inverse.sum(axis=0) @ matrix)
-        second = np.sqrt(np.max(matrix.sum(axis=0) @ inverse)) * np.sqrt(np.max(matrix @ inverse.sum(axis=1)))
-    return float(first), float(second)
 
 
 def _checked(matrix: object) -> np.ndarray:

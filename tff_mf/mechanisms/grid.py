@@ -16,8 +16,8 @@ import numpy as np
 
 from tff_mf.base import in_order
 from tff_mf.base.errors import InputTypeError, InputValueError
-from tff_mf.mechanisms._mechanism import Mechanism
-from tff_mf.mechanisms.recursion import NEW, PAST, Numbers, Recursion, Step, Terms, past_rows, unit_vectors
+from tff_mf.mechanisms._mechanism import BandedMechanism, Mechanism
+from tff_mf.mechanisms.recursion import NEW, PAST, Numbers, Recursion, Step, Terms, past_rows, rows_of, unit_vectors
 
 # Largest relative error of one operation in float64.
 ROUNDING = 2.0**-53
@@ -194,7 +194,8 @@ def bounds_of(mechanism: Mechanism) -> GridBounds[Any]:
     if own is not None:
         return own()
     recursion = run.recursion()
-    if recursion.draws_once:
+    inherited = type(run).recursion in (Mechanism.recursion, BandedMechanism.recursion)
+    if recursion.draws_once and not inherited:
         return Linear(run)
     rounds = run.max_rounds or recursion.rounds
     if rounds is None or rounds > MOST_WHOLE_ROUNDS:
@@ -204,11 +205,7 @@ def bounds_of(mechanism: Mechanism) -> GridBounds[Any]:
             "guarantee about the numbers that are released: it is then that of real numbers, and low bits of floats "
             "can give clients away."
         )
-    encoder = run.encoder(rounds)
-    entries = np.zeros_like(encoder)
-    for done, row in enumerate(encoder):
-        entries[done, : done + 1] = row[done::-1]
-    return Rows(run, entries, banded=False)
+    return Rows(run, rows_of(run.encoder(rounds)), banded=False)
 
 
 class Linear(GridBounds[Mechanism]):

@@ -118,17 +118,12 @@ Numbers = tuple[tuple[int, float], ...]
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class Step:
-    """One round: a `Case` with numbers for its weights.
-
-    Attributes:
-        again: Rounds of which s·z is drawn again, and their weights in −L_t.
-    """
+    """One round: a `Case` with numbers for its weights."""
 
     scale: float
     past: Numbers
     after: tuple[int | Numbers, ...]
     product: tuple[np.ndarray, Sequence[int]] | None
-    again: Sequence[tuple[int, float]]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -144,8 +139,6 @@ class Recursion:
         case: Rule for the place of a round's case in `cases`.
         tables: float64 tables for the other rules. An engine keeps them in the state, not in its graph.
         line: Rule for a round's line of weights, which entries of the case refer to.
-        again: Rule for s·z of earlier rounds that is drawn again: the first such round, and a weight in −L_t for each
-            round from there on. Such a recursion runs in floats only.
         in_use: Rule for the number of rows of memory in use.
         rounds: Last round; `None` for any number.
         stored: On a grid, the type of rows that are copies of n_t.
@@ -159,7 +152,6 @@ class Recursion:
     case: Rule | None = None
     tables: tuple[np.ndarray, ...] = ()
     line: Rule | None = None
-    again: Rule | None = None
     in_use: Rule | None = None
     rounds: int | None = None
     stored: str = "float64"
@@ -194,7 +186,6 @@ class Recursion:
         """
         assert len(self.cases) == 1
         assert self.line is None
-        assert self.again is None
         assert self.cases[0].product is None
         # Weights and whether they are multiplied or divided, by their places in the line of a round.
         places: dict[tuple[float, int], Entry] = {}
@@ -229,7 +220,7 @@ class Recursion:
     def draws_once(self) -> bool:
         """Whether it remembers nothing but n of earlier rounds, and no draw, so that a grid can run it."""
         sums = [terms for case in self.cases for terms in (case.past, *case.after) if not isinstance(terms, int)]
-        return self.again is None and not any(source == DRAWN for terms in sums for source, _ in terms)
+        return not any(source == DRAWN for terms in sums for source, _ in terms)
 
     def case_of(self, done: Round, operations: Any = Operations) -> Any:
         """Returns the place in `cases` of the round after `done` rounds."""
@@ -237,17 +228,17 @@ class Recursion:
 
     def smallest_scale(self, rounds: int | None) -> float:
         """Returns the least 1 / C_tt of so many rounds; where it follows from a rule, of the first 16,384."""
-        found = [case.scale for case in self.cases if isinstance(case.scale, float)]
+        scales = [case.scale for case in self.cases if isinstance(case.scale, float)]
         places = [case.scale.place for case in self.cases if isinstance(case.scale, Entry)]
         if places and self.line is first_line and rounds is not None:
-            found.append(float(self.tables[0][:rounds, places].min()))
+            scales.append(float(self.tables[0][:rounds, places].min()))
         elif places:
             assert self.line is not None
             for done in range(min(rounds or _MOST_LINES, _MOST_LINES)):
                 scale = self.cases[int(self.case_of(done))].scale
                 if isinstance(scale, Entry):
-                    found.append(float(self.line(done, self.tables, Operations)[scale.place]))
-        return min(found)
+                    scales.append(float(self.line(done, self.tables, Operations)[scale.place]))
+        return min(scales)
 
     def rows_in_use(self, done: Round, operations: Any = Operations) -> Any:
         """Returns how many rows of memory are in use after `done` rounds: not secret."""
@@ -269,30 +260,26 @@ class Recursion:
             return float(line[weight.place]) if isinstance(weight, Entry) else weight
 
         def terms(given: Terms) -> Numbers:
-            known = ((source, number(weight)) for source, weight in given)
-            return tuple((source, weight) for source, weight in known if weight)
+            weighted = ((source, number(weight)) for source, weight in given)
+            return tuple((source, weight) for source, weight in weighted if weight)
 
         def row(given: int | Terms) -> int | Numbers:
             if isinstance(given, int):
                 return given
-            found = terms(given)
-            return found[0][0] if len(found) == 1 and 0 <= found[0][0] < self.rows and found[0][1] == 1 else found
+            sums = terms(given)
+            is_a_row = len(sums) == 1 and 0 <= sums[0][0] < self.rows and sums[0][1] == 1
+            return sums[0][0] if is_a_row else sums
 
-        again: list[tuple[int, float]] = []
-        if self.again is not None:
-            first, weights = self.again(done, self.tables, Operations)
-            again = [(int(first) + place, float(weight)) for place, weight in enumerate(weights) if weight]
         product = None
         if case.product is not None:
             given = case.product.weights
-            known = given if isinstance(given, np.ndarray) else given(done, self.tables, Operations)
-            product = known, case.product.rows
+            matrix = given if isinstance(given, np.ndarray) else given(done, self.tables, Operations)
+            product = matrix, case.product.rows
         return Step(
             scale=number(case.scale),
             past=terms(case.past),
             after=tuple(map(row, case.after)),
             product=product,
-            again=again,
         )
 
     @functools.cached_property
@@ -306,7 +293,7 @@ class Recursion:
         arrays = (product.weights for product in products if isinstance(product.weights, np.ndarray))
         structure = repr(
             (
-                *(self.rows, self.rounds, self.stored, self.exact, self.again is None),
+                *(self.rows, self.rounds, self.stored, self.exact),
                 [(case.scale, case.past, case.after) for case in self.cases],
                 [(product.sums, tuple(product.rows)) for product in products],
                 [int(self.case_of(done)) for done in range(min(_CASES_OF_A_DIGEST, self.rounds or _CASES_OF_A_DIGEST))],
@@ -317,7 +304,7 @@ class Recursion:
     @property
     def alike(self) -> bool:
         """Whether all rounds are the same."""
-        return len(self.cases) == 1 and self.line is None and self.cases[0].product is None and self.again is None
+        return len(self.cases) == 1 and self.line is None and self.cases[0].product is None
 
     def run(
         self,
@@ -339,13 +326,11 @@ class Recursion:
         """
         zero = 0.0 * draw(0)
         memory = [zero] * self.rows if memory is None else [*memory]
-        known = map(self.step, range(rounds)) if steps is None else steps
-        for done, step in enumerate(itertools.repeat(next(iter(known)), rounds) if self.alike else known):
+        all_steps = map(self.step, range(rounds)) if steps is None else steps
+        for done, step in enumerate(itertools.repeat(next(iter(all_steps)), rounds) if self.alike else all_steps):
             products = () if step.product is None else step.product[0] @ np.array(memory)[list(step.product[1])]
             drawn = draw(done)
             past = _total(step.past, [*memory, *products], zero)
-            for earlier, weight in step.again:
-                past = past - weight * draw(earlier)
             new = drawn if given else step.scale * drawn - past
             # Places from the end are those of the new row, L_t and the draw.
             sources = [*memory, *products, drawn, past, new]
@@ -429,7 +414,7 @@ def past_rows(
     def entry(age: int) -> float | Entry:
         return float(weights[0, age - 1]) if alike else Entry(age - 1)
 
-    def entries(count: int, ages: Sequence[int]) -> np.ndarray | Rule:
+    def weights_of(count: int, ages: Sequence[int]) -> np.ndarray | Rule:
         """Returns K_{t+i, t−age} for i below `count` and each age, `[count, ages]`."""
         columns = np.minimum(np.add.outer(np.arange(count), np.asarray(ages)) - 1, reach)
         if alike:
@@ -441,11 +426,11 @@ def past_rows(
     if not in_place:
         # The place of the sum that was used is free until the next block begins.
         shifted[block - 1] = 0
-    product = Product(sums=block, rows=range(rows - reach, rows), weights=entries(block, range(reach, 0, -1)))
+    product = Product(sums=block, rows=range(rows - reach, rows), weights=weights_of(block, range(reach, 0, -1)))
     after = [((rows + index, 1.0),) for index in range(1, block)]
     cases = [Case(scale=scale, past=((rows, 1.0),), after=(*after, *shifted[block - 1 :]), product=product)]
     for place in range(run, block, run):
-        product = Product(sums=run, rows=range(rows - place, rows), weights=entries(run, range(place, 0, -1)))
+        product = Product(sums=run, rows=range(rows - place, rows), weights=weights_of(run, range(place, 0, -1)))
         after = [((index, 1.0), (rows + index, 1.0)) for index in range(1, run)]
         past = ((0, 1.0), (rows, 1.0))
         cases.append(Case(scale=scale, past=past, after=(*after, *shifted[run - 1 :]), product=product))
@@ -464,6 +449,25 @@ def past_rows(
         tables=tables,
         line=line,
     )
+
+
+def of_rows(rows: np.ndarray) -> Recursion:
+    """Returns the recursion of x_t = (z_t − Σ_{i≥1} rows[t, i]·x_{t−i}) / rows[t, 0]."""
+    return past_rows(1 / rows[:, 0], rows[:, 1:] / rows[:, :1])
+
+
+def rows_of(matrix: np.ndarray) -> np.ndarray:
+    """Returns a lower-triangular C by rows, from the main diagonal to the left, `[rounds, rounds]`.
+
+    Example:
+        >>> rows_of(np.array([[1.0, 0.0], [0.5, 2.0]]))
+        array([[1. , 0. ],
+               [2. , 0.5]])
+    """
+    rows = np.zeros_like(matrix)
+    for done, row in enumerate(matrix):
+        rows[done, : done + 1] = row[done::-1]
+    return rows
 
 
 def of_diagonals(diagonals: np.ndarray) -> np.ndarray:

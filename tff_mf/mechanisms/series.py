@@ -31,17 +31,17 @@ def numbers(name: str, values: object, *, each: str) -> tuple[float, ...]:
 
 def checked(name: str, values: object) -> tuple[float, ...]:
     """Returns the coefficients of a banded Toeplitz matrix as plain floats, the first of them above 0."""
-    found = numbers(name, values, each="band")
-    if not SMALLEST <= found[0] <= LARGEST:
+    coefficients = numbers(name, values, each="band")
+    if not SMALLEST <= coefficients[0] <= LARGEST:
         raise InputValueError(
-            f"{name}[0]={found[0]!r}, the main diagonal, must be at least {SMALLEST} and at most {LARGEST}."
+            f"{name}[0]={coefficients[0]!r}, the main diagonal, must be at least {SMALLEST} and at most {LARGEST}."
         )
-    for index, number in enumerate(found):
+    for index, number in enumerate(coefficients):
         if abs(number) > LARGEST:
             raise InputValueError(
                 f"{name}[{index}]={number!r} must be at most {LARGEST}, because noise is computed in float32."
             )
-    return found
+    return coefficients
 
 
 def float32(coefficients: Sequence[float]) -> tuple[float, ...]:

@@ -207,7 +207,7 @@ class _Bounds(GridBounds[Tree]):
         """w_h(t) of the full tree by round and height, all at least 0."""
         rounds = self.mechanism.rounds
         _, *weights = _full_line(rounds, np.arange(rounds), Operations)
-        return np.array([np.broadcast_to(each, rounds) for each in weights]).reshape(len(weights), rounds).T
+        return np.array([np.broadcast_to(weight, rounds) for weight in weights]).reshape(len(weights), rounds).T
 
 
 class _OnGrid(GridRecursion[_Bounds]):

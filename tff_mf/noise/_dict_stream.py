@@ -65,7 +65,7 @@ class DictStream(KeyedStream):
     def _advanced(self, state: Any, done: int, key: np.ndarray, stddev: Any) -> tuple[Any, dict[str, Any]]:
         keys = np.vstack([self._as_numpy(state["keys"]), key])
         memory = [state[f"row_{index}"] for index in range(self._recursion.rows)]
-        row, rows = self._computed(self._recursion.step(done), memory, keys, done, stddev)
+        row, rows = self._computed(self._recursion.step(done), memory, key, stddev)
         return row, self._new_state(rows, keys)
 
     def _replayed(self, keys: np.ndarray, ends: list[tuple[int, str]]) -> dict[str, Any]:
@@ -93,8 +93,8 @@ class DictStream(KeyedStream):
         }
 
     @abc.abstractmethod
-    def _computed(self, step: Step, rows: list[Any], keys: np.ndarray, done: int, stddev: Any) -> tuple[Any, list[Any]]:
-        """Returns the noise of a round, whose key is the last of `keys`, and the rows of memory after it."""
+    def _computed(self, step: Step, rows: list[Any], key: np.ndarray, stddev: Any) -> tuple[Any, list[Any]]:
+        """Returns the noise of a round, of a key, and the rows of memory after it."""
 
     @abc.abstractmethod
     def _zeros(self, kind: str) -> Any:

@@ -3,6 +3,7 @@
 Imports no TensorFlow. A round is computed part by part of all rows, so that parts stay in the cache.
 """
 
+import functools
 import os
 import pathlib
 from collections.abc import Callable, Mapping, Sequence
@@ -30,8 +31,8 @@ _EXACT = 2.0**53
 
 _THE_NEW_ROW: Numbers = ((NEW, 1.0),)
 
-# Writes the normals of a round from a coordinate on, which is a multiple of the part.
-Draw = Callable[[int, int, np.ndarray], None]
+# Writes the normals of the round from a coordinate on, which is a multiple of the part.
+Draw = Callable[[int, np.ndarray], None]
 
 
 class NoiseStream(DictStream):
@@ -69,18 +70,18 @@ class NoiseStream(DictStream):
         )
 
     def _computed(
-        self, step: Step, rows: list[np.ndarray], keys: np.ndarray, done: int, stddev: Any
+        self, step: Step, rows: list[np.ndarray], key: np.ndarray, stddev: Any
     ) -> tuple[np.ndarray, list[np.ndarray]]:
         advance = _Advance(
             step,
             rows,
             dimension=self._dimension,
-            draw=lambda index, begin, out: self._generator.write(keys[index], begin, out),
+            draw=functools.partial(self._generator.write, key),
             scale=self._scale(step),
-            earlier_scale=stddev,
+            stddev=stddev,
             stored=None if self._grid is None else self._recursion.stored,
         )
-        advance.run(done, self._generator.part)
+        advance.run(self._generator.part)
         return advance.noise, advance.rows
 
     def _zeros(self, kind: str) -> np.ndarray:
@@ -124,9 +125,9 @@ class _Advance:
         step: What the round computes.
         rows: The rows of memory, which are not changed.
         dimension: Number of coordinates.
-        draw: Gets a round, a coordinate and an array, into which it writes s·z of that round from there on.
+        draw: Gets a coordinate and an array, into which it writes z of the round from there on.
         scale: s / C_tt of this round, in the type of the arithmetic.
-        earlier_scale: s, for rounds that are drawn again.
+        stddev: s, for rows that remember s·z.
         stored: On a grid, the type of copies of n_t. L_t and n_t are then computed in float64, one operation after
             another, and n_t is rounded to whole numbers: R(v) = ⌊v + ½⌋. `None` for floats.
     """
@@ -139,11 +140,11 @@ class _Advance:
         dimension: int,
         draw: Draw,
         scale: np.floating,
-        earlier_scale: np.floating,
+        stddev: np.floating,
         stored: str | None,
     ) -> None:
         self._step, self._rows, self._draw = step, rows, draw
-        self._scale, self._earlier_scale = scale, earlier_scale
+        self._scale, self._stddev = scale, stddev
         self._on_grid = stored is not None
         self._number = scale.dtype
         self.noise = np.empty(dimension, np.int64 if self._on_grid else self._number)
@@ -157,16 +158,16 @@ class _Advance:
             (row, entry) for row, entry in zip(self.rows, step.after, strict=True) if not isinstance(entry, int)
         ]
 
-    def run(self, done: int, part: int) -> None:
-        """Fills `noise` and the new ones of `rows` for the round after `done` rounds."""
+    def run(self, part: int) -> None:
+        """Fills `noise` and the new ones of `rows`, part by part."""
         dimension, sums = len(self.noise), 0 if self._step.product is None else len(self._step.product[0])
         size = min(part, dimension)
         drawn, past, new, scratch = (np.empty(size, self._number) for _ in range(4))
         whole = _Buffers(drawn, past, new, scratch, np.empty((sums, size), self._number))
         for begin in range(0, dimension, part):
-            self._part(done, begin, whole.first(min(part, dimension - begin)))
+            self._part(begin, whole.first(min(part, dimension - begin)))
 
-    def _part(self, done: int, begin: int, buffers: _Buffers) -> None:
+    def _part(self, begin: int, buffers: _Buffers) -> None:
         drawn, past, new, scratch, products = buffers
         end = begin + len(drawn)
         if not self._on_grid:
@@ -184,11 +185,7 @@ class _Advance:
             _sum(self._step.past, source, past, scratch)
         else:
             past[:] = 0.0
-        for earlier, weight in self._step.again:
-            self._draw(earlier, begin, drawn)
-            np.multiply(drawn, self._number.type(-weight) * self._earlier_scale, out=drawn)
-            np.add(past, drawn, out=past)
-        self._draw(done, begin, drawn)
+        self._draw(begin, drawn)
         np.multiply(drawn, self._scale, out=new)
         if self._on_grid:
             # ½ is subtracted from what depends on past n alone: one operation less in which z_t is rounded.
@@ -201,7 +198,7 @@ class _Advance:
             np.copyto(self.noise[begin:end], new, casting="unsafe")
         else:
             np.subtract(new, past, out=new)
-            np.multiply(drawn, self._earlier_scale, out=drawn)
+            np.multiply(drawn, self._stddev, out=drawn)
         for row, entry in self._new:
             if row.dtype == self._number:
                 _sum(entry, source, row[begin:end], scratch)

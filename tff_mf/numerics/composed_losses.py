@@ -141,7 +141,7 @@ NOTHING = Losses.of(np.zeros(1), np.ones(1))
 
 
 def epsilon(
-    each: Sequence[Losses], count: int, delta: float, *, most: float, gaussian: float = 0.0, least: float = 0.0
+    directions: Sequence[Losses], count: int, delta: float, *, most: float, gaussian: float = 0.0, least: float = 0.0
 ) -> float:
     """Returns ε, from `least` to `most`, for which releases and a Gaussian one are (ε, δ)-DP in each direction.
 
@@ -150,7 +150,7 @@ def epsilon(
     It is `most` if none is found below it.
 
     Args:
-        each: The privacy loss of one release, in each direction.
+        directions: The privacy loss of one release, in each direction.
         count: Number n of releases.
         delta: δ.
         most: An ε that is known otherwise, or infinity.
@@ -162,10 +162,10 @@ def epsilon(
         >>> [round(epsilon([coin], n, 1e-6, most=math.inf), 2) for n in (1, 100)]
         [1.0, 83.53]
     """
-    found = least
-    for losses in each:
-        found = _at_least(found, losses, count, delta - count * losses.infinite * (1 + _UNIT), most, gaussian)
-    return found
+    bound = least
+    for losses in directions:
+        bound = _at_least(bound, losses, count, delta - count * losses.infinite * (1 + _UNIT), most, gaussian)
+    return bound
 
 
 def _at_least(least: float, losses: Losses, count: int, delta: float, most: float, gaussian: float) -> float:
@@ -180,18 +180,18 @@ def _at_least(least: float, losses: Losses, count: int, delta: float, most: floa
     if near <= 0:
         return most
     while True:
-        found = _found(least, losses, count, s, delta, near, gaussian)
-        best = min(best, found)
-        if not least < found < near / 4:
+        bound = _found(least, losses, count, s, delta, near, gaussian)
+        best = min(best, bound)
+        if not least < bound < near / 4:
             return best
-        near = found
+        near = bound
 
 
 def _found(least: float, losses: Losses, count: int, s: float, delta: float, near: float, gaussian: float) -> float:
     """Returns ε of the bound for one s, not below `least`; infinity if it is not about `near` or less."""
     # Smaller s take fewer nodes.
     tried = (_Bound.of(losses, count, s * 2.0**-power, near, gaussian) for power in range(16))
-    bound = next((each for each in tried if each is not None), None)
+    bound = next((candidate for candidate in tried if candidate is not None), None)
     low, high = least, near * (1 + 10 * _MORE)
     if bound is None or not bound.delta(high) <= delta:
         return math.inf
@@ -206,13 +206,13 @@ def _found(least: float, losses: Losses, count: int, s: float, delta: float, nea
 
 def _tilt(losses: Losses, count: int, delta: float, gaussian: float) -> tuple[float, float] | None:
     """Returns s and ε of Chernoff's bound, at nearly the best s; `None` if no s can be computed with."""
-    found, variance = None, gaussian * gaussian
+    tilt, variance = None, gaussian * gaussian
     if not math.isfinite(variance):
         return None
 
     def falls(power: float) -> bool:
         # ε is h(s)/s with a convex h: it falls until s·h′(s) = h(s), and then rises.
-        nonlocal found
+        nonlocal tilt
         s = 2.0**power
         nodes = losses.nodes(s, 0.0)
         if nodes is None:
@@ -222,7 +222,7 @@ def _tilt(losses: Losses, count: int, delta: float, gaussian: float) -> tuple[fl
         slope = count * float(nodes.tilted(s) @ nodes.losses) + (s + 0.5) * variance
         if not (math.isfinite(height) and s * slope <= height):
             return False
-        found = s, height / s - math.log1p(1 / s)
+        tilt = s, height / s - math.log1p(1 / s)
         return True
 
     low = next((power for power in range(_LOWEST, _HIGHEST) if not falls(power)), _HIGHEST) - 1.0
@@ -231,7 +231,7 @@ def _tilt(losses: Losses, count: int, delta: float, gaussian: float) -> tuple[fl
         if falls(low + step):
             low += step
         step /= 2
-    return found
+    return tilt
 
 
 def _chernoff_error(losses: Losses, count: int, s: float, delta: float, gaussian: float) -> float:
@@ -301,9 +301,9 @@ class _Bound:
         exponent = max(self.log - self.s * epsilon, -_LARGEST_EXPONENT)
         if not exponent < _LARGEST_EXPONENT:
             return math.inf
-        found = float(self.sizes @ np.cos(self.phases - self.omegas * epsilon)) + self.slack
+        total = float(self.sizes @ np.cos(self.phases - self.omegas * epsilon)) + self.slack
         # What is not a number stays so, and is no δ.
-        return (0.0 if found <= 0 else found) * math.exp(exponent) * (1 + 2.0**-40)
+        return (0.0 if total <= 0 else total) * math.exp(exponent) * (1 + 2.0**-40)
 
 
 def _ratios(nodes: Nodes, s: float, unit: float, side: int) -> tuple[np.ndarray, np.ndarray, float]:
@@ -315,12 +315,12 @@ def _ratios(nodes: Nodes, s: float, unit: float, side: int) -> tuple[np.ndarray,
     total = float(weights @ errors)
     of_ratios = left_out + np.minimum(2.0, omegas * float(np.sum(lengths))) * (4 * terms + total + of_log)
     of_ratios += np.minimum(2 * total, omegas * float(lengths @ errors)) + omegas * moved
-    kept = weights > math.exp(_LEFT_OUT)
-    weights, losses = weights[kept], nodes.losses[kept]
+    heavy = weights > math.exp(_LEFT_OUT)
+    weights, losses = weights[heavy], nodes.losses[heavy]
     rises = np.zeros((side, side), complex)
     for start in range(0, len(losses), _CHUNK):
         chunk = slice(start, start + _CHUNK)
-        large, small = (_turns(np.multiply.outer(unit * each * np.arange(side), losses[chunk])) for each in (side, 1))
+        large, small = (_turns(np.multiply.outer(unit * step * np.arange(side), losses[chunk])) for step in (side, 1))
         large *= weights[chunk]
         rises += large @ small.T + np.sum(large, axis=1)[:, None] + small @ weights[chunk]
     rises = rises.ravel()

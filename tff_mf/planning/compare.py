@@ -378,8 +378,7 @@ def recommend(found: list[Option], objective: str = "rms", measure: str = "loss"
     close = [option for option in searched if option.figures[counts] <= AS_GOOD * best]
     least_worst = min(map(_worst, close))
     pool = [option for option in close if _worst(option) <= AS_GOOD * least_worst]
-    # A dense matrix keeps no rows because all rows so far are drawn again in each round, which takes longer.
-    chosen = min(pool, key=lambda each: (each.name == "dense", each.figures["memory_rows"], each.figures[counts]))
+    chosen = min(pool, key=lambda option: (option.figures["memory_rows"], option.figures[counts]))
     less = [each.name for each in found if each.name in _FITTED_NORMS and each.figures.get(counts, math.inf) < best]
     without = f", without {' and '.join(less)}" if less else ""
     loss, rows = chosen.figures[counts], chosen.figures["memory_rows"]

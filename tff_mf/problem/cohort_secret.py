@@ -91,17 +91,17 @@ class CohortSecret:
         """
         _check_run(run)
         content = pathlib.Path(path).read_bytes()
-        found = _FILE.fullmatch(content)
-        if found is None:
+        match = _FILE.fullmatch(content)
+        if match is None:
             raise InputValueError(
                 f"path={str(path)!r} holds no secret of cohorts: pass a file that CohortSecret.save wrote."
             )
-        if found["run"].decode() != run:
+        if match["run"].decode() != run:
             raise InputValueError(
                 f"path={str(path)!r} holds the secret of another run than run={run!r}: ε of runs with the same groups "
                 "do not add up. Draw a new one with CohortSecret.drawn()."
             )
-        return cls(run=run, key=found["key"], cohorts=found["cohorts"].decode())
+        return cls(run=run, key=match["key"], cohorts=match["cohorts"].decode())
 
     def save(self, path: str | pathlib.Path) -> None:
         """Writes the key to a file that only its owner can read, for the rest of the run; never over another."""
@@ -142,12 +142,13 @@ class _KeyedDraws(SystemDraws):
         return super().order(total)[:count]
 
     def places(self, clients: np.ndarray, among: int) -> np.ndarray:
-        return np.array([int.from_bytes(each) % among for each in self._hashes("places", clients)], np.int64)
+        return np.array([int.from_bytes(hash_) % among for hash_ in self._hashes("places", clients)], np.int64)
 
     def _hashes(self, purpose: str, clients: Sequence[int] | np.ndarray) -> list[bytes]:
         prefix = hashlib.blake2b(self._next(purpose), key=self._secret.key, digest_size=32).digest()
         return [
-            hashlib.blake2b(self._client_ids[each].encode(), key=prefix, digest_size=32).digest() for each in clients
+            hashlib.blake2b(self._client_ids[client].encode(), key=prefix, digest_size=32).digest()
+            for client in clients
         ]
 
     def _next(self, purpose: str) -> bytes:

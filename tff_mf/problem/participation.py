@@ -112,12 +112,12 @@ class Participation(Sampling):
             raise InputTypeError(
                 f"sampling={self!r}: no cohorts are drawn for this schema; take tff_mf.MinSep, or draw your own."
             )
-        each = cohort_size(size)
-        check_capacity(self, clients, each, rounds)
+        cohort = cohort_size(size)
+        check_capacity(self, clients, cohort, rounds)
         apart = min(max(self.min_sep, math.ceil(rounds / self.max_participations)), rounds)
-        if clients >= apart * each:
-            return _spaced(clients, rounds, each, apart, draws)
-        return draws.order(clients)[np.arange(rounds * each) % clients].reshape(rounds, each)
+        if clients >= apart * cohort:
+            return _spaced(clients, rounds, cohort, apart, draws)
+        return draws.order(clients)[np.arange(rounds * cohort) % clients].reshape(rounds, cohort)
 
     def check(self, rounds: int) -> int:
         """Returns `rounds` if a pattern with `max_participations` participations fits into them, else raises.
@@ -154,7 +154,7 @@ class Participation(Sampling):
             InputValueError: If a round is negative.
         """
         validation.instance("pattern", pattern, Iterable, "the rounds of one client")
-        return self._has(sorted(validation.whole("round", each, at_least=0) for each in pattern))
+        return self._has(sorted(validation.whole("round", round_, at_least=0) for round_ in pattern))
 
     def patterns(self, rounds: int) -> Iterator[tuple[int, ...]]:
         """Yields every pattern within `rounds`, the empty one first. Takes exponential time: for small n only."""
@@ -228,14 +228,14 @@ class FixedEpoch(_Spaced):
         """
         if type(self) is not FixedEpoch:
             return super().draw(clients, rounds, size, draws)
-        each, epoch = cohort_size(size), min(self.min_sep, rounds)
+        cohort, epoch = cohort_size(size), min(self.min_sep, rounds)
         epochs = math.ceil(rounds / epoch)
-        if clients < epoch * each or epochs > self.max_participations:
+        if clients < epoch * cohort or epochs > self.max_participations:
             raise InputValueError(
-                f"sampling={self!r} with clients_per_round={each} and rounds={rounds} needs {epoch * each} clients and "
-                f"max_participations={epochs}, but the population has {clients}: take fewer clients_per_round."
+                f"sampling={self!r} with clients_per_round={cohort} and rounds={rounds} needs {epoch * cohort} clients "
+                f"and max_participations={epochs}, but the population has {clients}: take fewer clients_per_round."
             )
-        return draws.order(clients)[: epoch * each].reshape(epoch, each)[np.arange(rounds) % epoch]
+        return draws.order(clients)[: epoch * cohort].reshape(epoch, cohort)[np.arange(rounds) % epoch]
 
     def _has(self, pattern: Sequence[int]) -> bool:
         # The base class bounds the number of rounds; in addition, all of them lie within k epochs.
@@ -300,19 +300,19 @@ class SpacedEpochs(Sampling):
         return MinSep(min_sep=self.min_sep, max_participations=self.max_participations)
 
     def draw(self, clients: int, rounds: int, size: float | None, draws: Draws) -> Cohorts:
-        each = cohort_size(size)
-        epoch, apart = clients // each, min(self.min_sep, rounds)
+        cohort = cohort_size(size)
+        epoch, apart = clients // cohort, min(self.min_sep, rounds)
         if not epoch or apart > epoch or math.ceil(rounds / epoch) > self.max_participations:
             raise InputValueError(
-                f"sampling={self!r} with clients_per_round={each} and {clients} clients has epochs of {epoch} rounds, "
-                f"and needs at least {max(apart, math.ceil(rounds / self.max_participations))} in rounds={rounds}; "
-                "take fewer clients_per_round."
+                f"sampling={self!r} with clients_per_round={cohort} and {clients} clients has epochs of {epoch} "
+                f"rounds, and needs at least {max(apart, math.ceil(rounds / self.max_participations))} in "
+                f"rounds={rounds}; take fewer clients_per_round."
             )
         last, begun = np.full(clients, -apart), np.zeros(clients, np.int64)
         cohorts = []
         for t in range(rounds):
             free = np.flatnonzero((begun <= t // epoch) & (last <= t - apart))
-            cohorts.append(free[draws.chosen(len(free), each)])
+            cohorts.append(free[draws.chosen(len(free), cohort)])
             last[cohorts[-1]] = t
             begun[cohorts[-1]] = t // epoch + 1
         return cohorts
@@ -375,19 +375,19 @@ class Timer(Sampling):
         return MinSep(min_sep=apart, max_participations=math.ceil(rounds / apart))
 
     def draw(self, clients: int, rounds: int, size: float | None, draws: Draws) -> Cohorts:
-        each, apart = cohort_size(size), min(self.min_sep or 1, rounds)
-        if clients < apart * each:
+        cohort, apart = cohort_size(size), min(self.min_sep or 1, rounds)
+        if clients < apart * cohort:
             raise InputValueError(
-                f"sampling={self!r} with clients_per_round={each} needs {apart * each} clients, but the population has "
-                f"{clients}."
+                f"sampling={self!r} with clients_per_round={cohort} needs {apart * cohort} clients, but the population "
+                f"has {clients}."
             )
         if self.hours is None or self.round_minutes is None:
-            return _spaced(clients, rounds, each, apart, draws)
+            return _spaced(clients, rounds, cohort, apart, draws)
         ready, now, cohorts = np.zeros(clients), 0.0, []
         for _ in range(rounds):
-            now = max(now, np.partition(ready, each - 1)[each - 1])
+            now = max(now, np.partition(ready, cohort - 1)[cohort - 1])
             free = np.flatnonzero(ready <= now)
-            cohorts.append(free[draws.chosen(len(free), each)])
+            cohorts.append(free[draws.chosen(len(free), cohort)])
             ready[cohorts[-1]] = now + self.hours
             by_day = 1 - _SWING * math.cos(2 * math.pi * now / _DAY_HOURS)
             now += self.round_minutes / 60 * by_day * draws.waiting(_SHAPE) / _SHAPE
@@ -401,28 +401,28 @@ def cohort_size(size: float | None) -> int:
     return validation.whole("clients_per_round", size)
 
 
-def _spaced(clients: int, rounds: int, each: int, apart: int, draws: Draws) -> np.ndarray:
+def _spaced(clients: int, rounds: int, cohort: int, apart: int, draws: Draws) -> np.ndarray:
     """Returns cohorts, each drawn uniformly from the clients in none of the `apart` − 1 cohorts before."""
-    cohorts, waiting = np.empty((rounds, each), np.int32), np.arange(clients, dtype=np.int32)
+    cohorts, waiting = np.empty((rounds, cohort), np.int32), np.arange(clients, dtype=np.int32)
     for t in range(rounds):
         if t >= apart:
             waiting = np.concatenate([waiting, cohorts[t - apart]])
-        chosen = draws.chosen(len(waiting), each)
+        chosen = draws.chosen(len(waiting), cohort)
         cohorts[t] = waiting[chosen]
         waiting = np.delete(waiting, chosen)
     return cohorts
 
 
-def check_capacity(schema: Participation, clients: int, each: int, rounds: int) -> None:
+def check_capacity(schema: Participation, clients: int, cohort: int, rounds: int) -> None:
     """Raises unless cohorts exist, naming single changes that make them exist."""
     window, limit = min(schema.min_sep, rounds), schema.max_participations
     problems = []
-    if clients < window * each:
-        problems.append(f"min_sep={schema.min_sep} with clients_per_round={each} needs {window * each} clients")
-    if clients * limit < rounds * each:
+    if clients < window * cohort:
+        problems.append(f"min_sep={schema.min_sep} with clients_per_round={cohort} needs {window * cohort} clients")
+    if clients * limit < rounds * cohort:
         problems.append(
-            f"rounds={rounds} with clients_per_round={each} and max_participations={limit} needs "
-            f"{math.ceil(rounds * each / limit)} clients"
+            f"rounds={rounds} with clients_per_round={cohort} and max_participations={limit} needs "
+            f"{math.ceil(rounds * cohort / limit)} clients"
         )
     if not problems:
         return
@@ -430,12 +430,12 @@ def check_capacity(schema: Participation, clients: int, each: int, rounds: int) 
     fewer = min(clients // window, clients * limit // rounds)
     if fewer:
         fits.append(f"clients_per_round={fewer}")
-    if clients >= each:
+    if clients >= cohort:
         changes = []
-        if clients < window * each:
-            changes.append(f"min_sep={clients // each}")
-        if clients * limit < rounds * each:
-            changes.append(f"max_participations={math.ceil(rounds * each / clients)}")
+        if clients < window * cohort:
+            changes.append(f"min_sep={clients // cohort}")
+        if clients * limit < rounds * cohort:
+            changes.append(f"max_participations={math.ceil(rounds * cohort / clients)}")
         fits.append(" with ".join(changes))
     remedy = f"{' or '.join(fits)} would fit" if fits else "no cohort fits so few clients for so many rounds"
     raise InputValueError(f"{', and '.join(problems)}, but the population has {clients}; {remedy}.")

@@ -64,7 +64,6 @@ class _Turn(NamedTuple):
         scale: s / C_tt.
         line: What entries of the case refer to.
         products: Weights of the product of each case, `[sums, rows]`.
-        again: Weight in −L_t of each earlier round whose z is drawn again, times s.
     """
 
     round: Any
@@ -74,7 +73,6 @@ class _Turn(NamedTuple):
     scale: Any
     line: Any
     products: tuple[Any, ...]
-    again: Any
 
 
 class NoiseStream(KeyedStream):
@@ -182,7 +180,6 @@ class NoiseStream(KeyedStream):
             products=tuple(
                 number((case.product.sums, len(case.product.rows)) if case.product else 0) for case in recursion.cases
             ),
-            again=number(0 if recursion.again is None else capacity),
         )
 
     @functools.cached_property
@@ -211,8 +208,6 @@ class NoiseStream(KeyedStream):
             turn.line[:] = np.asarray(recursion.line(done, recursion.tables, Operations))[: self._places]
         if step.product is not None:
             turn.products[place][:] = step.product[0]
-        for earlier, weight in step.again:
-            turn.again[earlier] = self._number.type(-weight) * self._stddev
         scale = float(self._stddev) * step.scale
         return turn._replace(
             round=np.int32(done),
@@ -228,20 +223,18 @@ class NoiseStream(KeyedStream):
         del stddev
         key = jnp.asarray(key)
         given = self._draw(key, self._dimension), *state.rows
-        row, *rows = self._by_parts(done, state.keys, given)
+        row, *rows = self._by_parts(done, given)
         keys = state.keys.at[done.round].set(key)
         return row, state._replace(round=done.round + jnp.int32(1), keys=keys, rows=tuple(rows))
 
-    def _by_parts(self, turn: _Turn, keys: jax.Array, given: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+    def _by_parts(self, turn: _Turn, given: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
         """Returns the noise of a round and the rows of memory after it, from the draw and the rows before it."""
         if not isinstance(turn.case, jax.core.Tracer):
-            return self._computed[int(turn.case)](turn, keys, *given)
+            return self._computed[int(turn.case)](turn, *given)
         if len(self._computed) == 1:
-            return self._computed[0](turn, keys, *given)
-        size = self._dimension
-        if self._recursion.again is None:
-            # What a branch returns is copied, also rows that stay: parts are then in the cache.
-            size = min(size, _PART, max(64, _PRODUCT // len(given)))
+            return self._computed[0](turn, *given)
+        # What a branch returns is copied, also rows that stay: parts are then in the cache.
+        size = min(self._dimension, _PART, max(64, _PRODUCT // len(given)))
         counter = jnp.uint64 if jax.config.read("jax_enable_x64") else jnp.uint32
 
         def write(index: jax.Array, carried: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
@@ -250,7 +243,7 @@ class NoiseStream(KeyedStream):
             begin = jnp.minimum(first, counter(self._dimension - size))
             is_done = begin + jnp.arange(size, dtype=counter) < first
             parts = [jax.lax.dynamic_slice(each, [begin], [size]) for each in carried]
-            found = jax.lax.switch(turn.case, self._computed, turn, keys, *parts)
+            found = jax.lax.switch(turn.case, self._computed, turn, *parts)
             kept = [jnp.where(is_done, part, new) for part, new in zip(parts, found, strict=True)]
             return tuple(jax.lax.dynamic_update_slice(*each, [begin]) for each in zip(carried, kept, strict=True))
 
@@ -271,9 +264,7 @@ class NoiseStream(KeyedStream):
     def _as_keys(self, keys: Any) -> np.ndarray:
         return np.ascontiguousarray(keys)
 
-    def _round(
-        self, place: int, turn: _Turn, keys: jax.Array, drawn: jax.Array, *rows: jax.Array
-    ) -> tuple[jax.Array, ...]:
+    def _round(self, place: int, turn: _Turn, drawn: jax.Array, *rows: jax.Array) -> tuple[jax.Array, ...]:
         """Returns the noise of a round of a case, and the rows of memory after it."""
         case, times = self._recursion.cases[place], functools.partial(_times, jnp.asarray(turn.zero))
         products: Sequence[jax.Array] = ()
@@ -295,12 +286,6 @@ class NoiseStream(KeyedStream):
             return found
 
         past = total(case.past)
-        if self._recursion.again is not None:
-
-            def add(index: jax.Array, found: jax.Array) -> jax.Array:
-                return found + times(turn.again[index], self._draw(keys[index], self._dimension))
-
-            past = jax.lax.fori_loop(0, turn.round, add, jnp.broadcast_to(past, drawn.shape))
         scaled = times(turn.scale, drawn)
         # ½ is subtracted from what depends on past n alone: one operation less in which z_t is rounded.
         new = scaled - past if self._grid is None else jnp.floor(scaled - (past - 0.5))

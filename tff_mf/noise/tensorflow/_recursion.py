@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tff_mf.mechanisms.recursion import DRAWN, NEW, PAST, Case, Entry, Product, Recursion, Rule, Terms, Weight
+from tff_mf.mechanisms.recursion import DRAWN, NEW, PAST, Case, Entry, Product, Recursion, Terms, Weight
 from tff_mf.noise.tensorflow import _state
 from tff_mf.noise.tensorflow._normals import by_parts, in_parts
 
@@ -96,14 +96,14 @@ class Runner:
         return [table.astype(self._type.as_numpy_dtype) for table in self._recursion.tables]
 
     def next(
-        self, key: tf.Tensor, done: tf.Tensor, rows: Tensors, tables: Tensors, keys: tf.Tensor, stddev: tf.Tensor
+        self, key: tf.Tensor, done: tf.Tensor, rows: Tensors, tables: Tensors, stddev: tf.Tensor
     ) -> tuple[tf.Tensor, Tensors]:
         """Returns the row of noise of a key, and the rows of memory after it.
 
-        `keys` are those of the `done` rounds so far, and `stddev` is NaN in a round that must not run.
+        `done` rounds have run, and `stddev` is NaN in a round that must not run.
         """
         line = None if self._recursion.line is None else self._recursion.line(done, tables, Operations)
-        return _Round(self, line, done, rows, tables, keys, stddev).run(key)
+        return _Round(self, line, done, rows, tables, stddev).run(key)
 
 
 class _Round:
@@ -116,11 +116,10 @@ class _Round:
         done: tf.Tensor,
         rows: Tensors,
         tables: Tensors,
-        keys: tf.Tensor,
         stddev: tf.Tensor,
     ) -> None:
         self._runner, self._recursion, self._on_grid = runner, runner._recursion, runner._on_grid
-        self._line, self._done, self._rows, self._tables, self._keys = line, done, rows, tables, keys
+        self._line, self._done, self._rows, self._tables = line, done, rows, tables
         self._stddev, self._special = stddev, dict[int, tf.Tensor]()
 
     def run(self, key: tf.Tensor) -> tuple[tf.Tensor, Tensors]:
@@ -153,13 +152,10 @@ class _Round:
             # What is computed by parts later is not computed here.
             past = tf.zeros([], tf.float64) if self._runner._by_parts else self._sum(case.past, products)
             return past, *early
-        again = self._recursion.again
         if self._runner.remembers_past:
-            past = tf.broadcast_to(self._sum(case.past, products), [self._runner._dimension])
-            return (past if again is None else -self._with_earlier(-past, again)), *early
+            return tf.broadcast_to(self._sum(case.past, products), [self._runner._dimension]), *early
         past = [(-weight, row) for weight, row in self._known(case.past, products)]
-        new = self._added([(1.0, self._times_scale(self._exact(case.scale))), *past])
-        return (new if again is None else self._with_earlier(new, again)), *early
+        return self._added([(1.0, self._times_scale(self._exact(case.scale))), *past]), *early
 
     def _after(self, case: Case) -> Tensors:
         return tuple(self._row(case.after[place], ()) for place in self._runner._late)
@@ -250,19 +246,6 @@ class _Round:
 
     def _weight(self, weight: Any) -> tf.Tensor | float:
         return tf.cast(self._line[weight.place], self._runner._type) if isinstance(weight, Entry) else weight
-
-    def _with_earlier(self, new: tf.Tensor, again: Rule) -> tf.Tensor:
-        """Returns n_t with z of earlier rounds, drawn again with one row in memory at a time."""
-        first, weights = again(self._done, self._tables, Operations)
-
-        def add(index: tf.Tensor, total: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-            drawn = _state.standard_normal(self._keys[first + index], self._runner._dimension) * self._stddev
-            return index + 1, total + weights[index] * drawn
-
-        count = tf.shape(weights, tf.int64)[0]
-        start = [tf.zeros([], tf.int64), new]
-        # One draw uses all cores; two at once would only take twice the memory.
-        return tf.while_loop(lambda index, _: index < count, add, start, parallel_iterations=1)[1]
 
 
 def _times(weight: tf.Tensor | float, row: tf.Tensor) -> tf.Tensor:

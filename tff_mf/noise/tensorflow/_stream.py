@@ -89,7 +89,7 @@ class NoiseStream(KeyedStream):
     def _advanced(
         self, state: NoiseState, done: tf.Tensor, key: tf.Tensor, stddev: tf.Tensor
     ) -> tuple[tf.Tensor, NoiseState]:
-        row, rows = self._runner.next(key, done, state.rows, state.coefficients, state.keys, stddev)
+        row, rows = self._runner.next(key, done, state.rows, state.coefficients, stddev)
         keys = _state.with_key(state.keys, done, key, self._limit)
         return row, state._replace(round=done + 1, keys=keys, rows=rows)
 

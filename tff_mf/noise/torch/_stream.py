@@ -121,18 +121,13 @@ class NoiseStream(DictStream):
         return torch.empty(self._dimension, dtype=number, device=self._device)
 
     def _computed(
-        self, step: Step, rows: list[torch.Tensor], keys: np.ndarray, done: int, stddev: Any
+        self, step: Step, rows: list[torch.Tensor], key: np.ndarray, stddev: Any
     ) -> tuple[torch.Tensor, list[torch.Tensor]]:
         self._check_process()
         self._check_not_recorded()
-        row, known, past = self._draw(keys[done]), list(rows), step.past
+        row, known = self._draw(key), list(rows)
         if step.product is not None:
             known += self._weighted_sums(step.product[0], [rows[place] for place in step.product[1]])
-        if step.again:
-            past = (*past, (len(known), -float(stddev)))
-            known.append(torch.zeros_like(row))
-            for earlier, weight in step.again:
-                known[-1].add_(self._draw(keys[earlier]), alpha=weight)
         size = _PART * torch.get_num_threads() if self._device.type == "cpu" else self._dimension
         after, computed = list[torch.Tensor](), list[tuple[Numbers, Sequence[torch.Tensor]]]()
         for entry in step.after:
@@ -147,10 +142,10 @@ class NoiseStream(DictStream):
                 sources[DRAWN] = new * float(stddev)
             if self._grid is not None or PAST in uses:
                 sources[PAST] = torch.empty_like(new)
-                self._write_total(past, sources, sources[PAST])
+                self._write_total(step.past, sources, sources[PAST])
             if self._grid is None:
                 new.mul_(float(self._scale(step)))
-                for source, weight in ((PAST, 1.0),) if PAST in uses else past:
+                for source, weight in ((PAST, 1.0),) if PAST in uses else step.past:
                     new.sub_(sources[source], alpha=weight)
             else:
                 self._round(new, float(self._scale(step)), sources[PAST])

@@ -88,9 +88,9 @@ def rounding_error(
     for step in range(1, int(_FARTHEST / _STEP) + 1):
         # Beyond the limit lies whatever is in a cell that reaches beyond it.
         if step * _STEP > cell and values * _tail(step * _STEP - cell) <= delta_tail:
-            found = _error(cell, step * _STEP, later, relative)
-            if values * found.tail <= delta_tail:
-                return found
+            error = _error(cell, step * _STEP, later, relative)
+            if values * error.tail <= delta_tail:
+                return error
     raise InputValueError(
         f"delta_tail={delta_tail!r} is too small for values={values} and cell={cell!r}: the normals of this package "
         f"have a proof up to {_FARTHEST} standard deviations; take fewer values or narrower cells."

@@ -83,14 +83,14 @@ def write(drawn: Callable[[int, int], np.ndarray], begin: int, out: np.ndarray, 
 
     def more(level: int, left: np.ndarray) -> np.ndarray:
         counts = np.bincount(left // part)
-        found = np.empty((WORDS_OF_A_PIECE, len(left)), np.int64)
+        words = np.empty((WORDS_OF_A_PIECE, len(left)), np.int64)
         end = 0
         for index, count in enumerate(counts):
             if count:
                 block = ((level + 1) << LEVEL_BITS) + (begin + index * part) * BLOCKS_OF_A_PIECE
                 end += count
-                found[:, end - count : end] = drawn(block, WORDS_OF_A_PIECE * int(count)).reshape(WORDS_OF_A_PIECE, -1)
-        return found
+                words[:, end - count : end] = drawn(block, WORDS_OF_A_PIECE * int(count)).reshape(WORDS_OF_A_PIECE, -1)
+        return words
 
     descend(out, np.concatenate(places), np.concatenate(signs), more)
 

@@ -59,11 +59,11 @@ def tables() -> Tables:
     """
     with (
         importlib.resources.files("tff_mf.numerics.normals").joinpath("tables.npz").open("rb") as file,
-        np.load(file) as found,
+        np.load(file) as arrays,
     ):
-        levels = range(sum(name.startswith("edges_") for name in found.files))
+        levels = range(sum(name.startswith("edges_") for name in arrays.files))
         return Tables(
-            layers=found["layers"],
-            edges=tuple(found[f"edges_{level}"].astype(np.int64) for level in levels),
-            cumulative=tuple(found[f"cumulative_{level}"] for level in levels),
+            layers=arrays["layers"],
+            edges=tuple(arrays[f"edges_{level}"].astype(np.int64) for level in levels),
+            cumulative=tuple(arrays[f"cumulative_{level}"] for level in levels),
         )
