@@ -1372,15 +1372,30 @@ def check(folder: pathlib.Path) -> Checked:
     if not begun and not (folder / as_json).exists():
         return Checked(report=report, differs=[], warnings=[*warnings, "there is no report to check"])
     stored, differs = _compared(folder / as_json, report)
-    try:
-        page = (folder / as_markdown).read_text(encoding="utf-8")
-        # The words of a page of another release may be others; its headline must be the report's.
-        same_release = stored is not None and stored.made_by == report.made_by
-        if stored is not None and (page != markdown(stored) if same_release else _plain(stored.headline) not in page):
-            warnings.append(f"{as_markdown} is not the page of {as_json}: tff-mf report writes it again")
-    except (OSError, ValueError) as error:
-        warnings.append(f"{as_markdown} is missing or damaged: {error}")
+    if stored is not None:
+        page = folder / (names.REPORT_PAGE if begun else names.PLANNED_PAGE)
+        differs = [file for file in (as_markdown, page.name) if not _is_page_of(stored, folder / file)]
     return Checked(report=report, differs=differs, warnings=warnings)
+
+
+def _is_page_of(report: Report, path: pathlib.Path) -> bool:
+    """Returns whether a page, in Markdown or HTML, is that of a report; one in HTML may be missing.
+
+    A page of another release may have other words, and other releases of libraries make other HTML: of these, the
+    headline must be the report's.
+    """
+    is_html = path.suffix == ".html"
+    try:
+        page = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return is_html
+    except (OSError, ValueError):
+        return False
+    if is_html:
+        return visible(report.headline) in html_text.unescape(re.sub("<[^>]*>", "", page))
+    if report.made_by != f"tff-mf {tff_mf.__version__}":
+        return _plain(report.headline) in page
+    return page == markdown(report)
 
 
 def _compared(path: pathlib.Path, report: Report) -> tuple[Report | None, list[str]]:

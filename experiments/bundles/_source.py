@@ -48,9 +48,12 @@ def read_source(path: pathlib.Path, *, insecure_seed: int | None = None, grid: i
     file = path / names.SETTINGS_TOML if path.is_dir() else path
     if not file.is_file():
         inside = sorted(str(each.parent) for each in path.glob(f"*/{names.SETTINGS_TOML}"))
-        remedy = (
-            f"name one of the runs in it, {', '.join(inside[:3])}" if inside else "name the TOML file of its settings"
-        )
+        if not inside and (path / names.RUN_JSON).is_file():
+            raise InputValueError(
+                f"run={str(path)!r} is not a run of tff-mf train, whose model is known: the weights of private_fed_avg "
+                f"are in its {names.MODEL}, and aggregators.export_process exports a learning process of your own."
+            )
+        remedy = f"name one of the runs in it, {', '.join(inside[:3])}" if inside else "name a run, or a TOML file"
         raise InputValueError(
             f"run={str(path)!r} is not a folder of tff-mf train: {names.SETTINGS_TOML} is missing; {remedy}."
         )

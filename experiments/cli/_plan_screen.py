@@ -190,10 +190,7 @@ class PlanScreen:
     def _frontier(self) -> list[dict[str, Any]]:
         """Returns each mechanism that has less loss than all with fewer copies, or as few."""
         name = f"{self.deployment.objective}_loss"
-        # A dense matrix draws all rounds so far again instead.
-        known = [
-            each for each in self.options if each.name != "dense" and math.isfinite(each.figures.get(name, math.inf))
-        ]
+        known = [each for each in self.options if math.isfinite(each.figures.get(name, math.inf))]
         found: list[dict[str, Any]] = []
         for each in sorted(known, key=lambda option: (option.figures["memory_rows"], option.figures[name])):
             if not found or each.figures[name] < found[-1][name]:

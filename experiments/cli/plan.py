@@ -67,7 +67,7 @@ def plan(
         files.make_writable(pathlib.Path(out))
         _saved(screen).save(pathlib.Path(out))
     if screen.signal is not None and screen.signal.hopeless:
-        click.echo("\n".join(signal_to_noise.warning(screen.signal)), err=True)
+        click.echo(signal_to_noise.warning(screen.signal), err=True)
     return Answer(screen.as_dict(), screen.words(written=out))
 
 

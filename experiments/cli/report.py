@@ -6,6 +6,7 @@ import msgspec
 import rich_click as click
 
 from tff_mf.base import required_packages
+from tff_mf.base.errors import InputValueError
 
 from ..output.console import Markdown
 from . import _options
@@ -15,17 +16,35 @@ from ._screens import Answer
 @_options.command()
 @click.argument("run", metavar="RUN")
 @click.option("--check", is_flag=True, help="Write nothing; compare the report with the files.")
-def report(run: str, check: bool) -> Answer:
+@click.option("--end", is_flag=True, help="End a run that was stopped: it cannot go on, and its keys are deleted.")
+def report(run: str, check: bool, end: bool) -> Answer:
     """Write and print the privacy report of a run, from the files in its folder RUN, or check the one that is there.
 
     Writes report.json, report.md and report.html; of a run that has not begun, planned.json, planned.md and
-    planned.html. With --check, every figure is computed again, and exit status 1 says that no ε can be stated, or that
-    the report does not follow from the files.
+    planned.html. With --check, every figure is computed again. Exit status 1 says that no ε can be stated, or that the
+    report does not follow from the files. With --end, no round of the run follows, and what it released has its ε: also
+    where its newest checkpoint is lost.
     """
     from ..runs.folders import readable_folder
 
     folder = readable_folder(pathlib.Path(run))
+    if check and end:
+        raise InputValueError("check=True does not go with end=True, which writes: leave one out.")
+    if end:
+        _end(folder)
     return _checked(folder) if check else _written(folder)
+
+
+def _end(folder: pathlib.Path) -> None:
+    from ..output import files
+    from ..runs import folders, ledger, names
+
+    if not (folder / names.LEDGER).is_file():
+        raise InputValueError(f"run={str(folder)!r} has no {names.LEDGER}: no round of it has begun, so nothing ends.")
+    with files.alone(folder), ledger.open_ledger(folder / names.LEDGER, ended=True) as book:
+        if not book.record.ended:
+            book.end()
+        folders.delete_keys(folder)
 
 
 def _checked(folder: pathlib.Path) -> Answer:
@@ -53,7 +72,7 @@ def _checked(folder: pathlib.Path) -> Answer:
 def _written(folder: pathlib.Path) -> Answer:
     from .. import reports
     from ..output.files import write_atomically
-    from ..runs import names
+    from ..runs import names, statements
 
     begun = reports.has_begun(folder)
     made = reports.write(folder, realised=begun)
@@ -63,4 +82,5 @@ def _written(folder: pathlib.Path) -> Answer:
     write_atomically(folder / (names.REPORT_PAGE if begun else names.PLANNED_PAGE), reports.html(made, drawn))
     if not begun:
         click.echo("by its files, nothing has run here: this is a plan", err=True)
-    return Answer(made.as_json(), [Markdown(reports.markdown(made, appendix=False))])
+    refused = begun and made.claim.state == statements.REFUSED
+    return Answer(made.as_json(), [Markdown(reports.markdown(made, appendix=False))], failed=refused)

@@ -96,8 +96,7 @@ def train(
         # Printed after everything that can be refused quickly: a refusal is one line.
         click.echo(f"{chosen.name}: {chosen.notes}", err=True)
     signal = signal_to_noise.of_run(privacy, settings)
-    for line in signal_to_noise.warning(signal):
-        click.echo(line, err=True)
+    click.echo(signal_to_noise.warning(signal), err=True)
     if signal.hopeless and not (force or resume):
         click.echo("Continue anyway with --force.", err=True)
         raise SystemExit(1)

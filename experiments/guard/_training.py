@@ -142,6 +142,8 @@ class PrivateTraining:
         """
         self._check_open()
         begun = self._begun
+        if begun is None and self._report is not None:
+            raise InputValueError(f"folder={str(self.guard.folder)!r} holds a run that has ended: no round follows.")
         if begun is None:
             raise InputValueError(
                 f"cohort_data: no cohort waits for its data after round {self.rounds_done}: call next once for each "

@@ -154,35 +154,28 @@ def of_option(deployment: Deployment, option: Option, dimension: int | None) -> 
     return largest, None if dimension is None else of_plan(privacy, dimension, rms_error=rms_error)
 
 
-def warning(found: Signal) -> list[str]:
-    """Returns the estimate in lines: the ratio, or that a run will not learn, and what would help.
+def warning(found: Signal) -> str:
+    """Returns the estimate in one line: the ratio, or that a run will not learn, and what would help.
 
     Example:
         >>> warning(Signal(dimension=500, noise_to_signal=0.05))
-        ['noise / signal = 0.050 with 500 parameters (runs learned up to 0.1, and none from 1 on)']
-        >>> warning(Signal(dimension=500, noise_to_signal=24.0, cohort_needed=2426, population_needed=12130))
-        ... # doctest: +NORMALIZE_WHITESPACE
-        ['WARNING  this run will not learn: noise / signal = 24 with 500 parameters (needs < 0.1)',
-         '  it takes a cohort of        2,426 (12,130 clients)']
+        'noise / signal = 0.050 with 500 parameters (runs learned up to 0.1, and none from 1 on)'
+        >>> warning(Signal(dimension=500, noise_to_signal=24.0, cohort_needed=2426, population_needed=12130))[52:]
+        'with 500 parameters (needs < 0.1); it takes a cohort of 2,426 (12,130 clients)'
     """
     ratio = f"noise / signal = {digits.nearest(found.noise_to_signal, 2)} with {found.dimension:,} parameters"
     if not found.hopeless:
-        return [f"{ratio} (runs learned up to {LEARNS}, and none from {DROWNS:g} on)"]
-    lines = []
-    if found.drowned:
-        lines.append(f"{ratio} (needs < {LEARNS})")
-    else:
-        lines.append(
-            f"noise in each parameter = {digits.nearest(found.per_parameter or 0, 2)} (at most {MOST_PER_PARAMETER})"
-        )
-    lines = [f"WARNING  this run will not learn: {lines[0]}"]
+        return f"{ratio} (runs learned up to {LEARNS}, and none from {DROWNS:g} on)"
+    why = f"{ratio} (needs < {LEARNS})"
+    if not found.drowned:
+        why = f"noise in each parameter = {digits.nearest(found.per_parameter or 0, 2)} (at most {MOST_PER_PARAMETER})"
+    said = [f"WARNING: this run will not learn: {why}"]
     if found.cohort_needed is not None:
-        lines.append(f"  it takes a cohort of        {found.cohort_needed:,} ({found.population_needed:,} clients)")
+        said.append(f"it takes a cohort of {found.cohort_needed:,} ({found.population_needed:,} clients)")
     if found.rate_needed is not None:
-        lines.append(
-            f"  learning rate too high      --set server_learning_rate={digits.downwards(found.rate_needed, 2)} at most"
-        )
-    return lines
+        rate = digits.downwards(found.rate_needed, 2)
+        said.append(f"the learning rate is too high: --set server_learning_rate={rate} at most")
+    return "; ".join(said)
 
 
 def _error(privacy: tff_mf.Plan, rms_error: float | None) -> float:

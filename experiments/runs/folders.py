@@ -24,6 +24,7 @@ from .names import (
     REPORT,
     REPORT_TEXT,
     RUN_JSON,
+    SETTINGS_TOML,
     SUMMARY,
 )
 
@@ -90,6 +91,8 @@ def has_files(path: pathlib.Path) -> bool:
 
 def check_empty(path: pathlib.Path) -> None:
     """Raises if a folder has a file, which is never overwritten."""
+    if (path / RUN_JSON).is_file() or (path / SETTINGS_TOML).is_file():
+        raise InputValueError(f"out={str(path)!r} holds a run: go on with it by resume=True, or name another folder.")
     if has_files(path):
         raise InputValueError(f"out={str(path)!r} is not empty: name another folder, or remove it.")
 

@@ -152,7 +152,9 @@ delta=0.1, where it has 0.2: ...
     """
     changed = _changed(given, begun)
     # The one that comes first in the message is what the user changed.
-    named = [each for each in changed if each[0] not in derived] or changed
+    named = [each for each in changed if each[0] not in derived] or sorted(
+        changed, key=lambda change: derived.index(change[0])
+    )
     if not named:
         return
     (name, now, then), *others = named

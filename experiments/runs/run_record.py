@@ -33,10 +33,10 @@ _FROM_PLAN = ("rounds", "noise_multiplier", "delta", "clients_per_round", "cohor
 _FOLLOW = ("participation", "min_sep", "max_participations", "divisor", "mechanism_sha256")
 # Fields that may change when a run is resumed.
 _FREE = ("about", "command", "versions")
-# Fields that follow from others which a user gives.
+# Fields that follow from others which a user gives, those that say most first.
 _DERIVED = (
-    *("noise_multiplier", "mechanism_sha256", "divisor", "cohorts", "amplified_epsilon", "server_learning_rate"),
-    *("grid_bits", "grid_max_clients", "dimension", "training_clients"),
+    *("dimension", "participation", "min_sep", "max_participations", "noise_multiplier", "mechanism_sha256", "divisor"),
+    *("cohorts", "amplified_epsilon", "server_learning_rate", "grid_bits", "grid_max_clients", "training_clients"),
 )
 _SCHEMAS = {"MinSep": tff_mf.MinSep, "FixedEpoch": tff_mf.FixedEpoch}
 _LARGEST_SEED = 2**64 - 1

@@ -219,7 +219,7 @@ class ServerLoop:
             raise InputValueError(
                 f"round {last} of the run in out={str(self._folder)!r} was released, and its newest checkpoint is of "
                 f"round {newest}: to run rounds again would release them twice. Put the newest checkpoint back, or end "
-                "the run here."
+                "the run here, with tff-mf report FOLDER --end."
             )
         # Also where nothing of it is needed: a state of another run is refused before anything is done.
         about = storage.about(newest) if saved else {}
@@ -253,7 +253,8 @@ class ServerLoop:
             if number < self.last_released:
                 raise InputValueError(
                     f"round_number={number}: round {self.last_released} of the run in out={str(self._folder)!r} was "
-                    "released, and its newest checkpoint is older: restore the newest checkpoint, or end the run here."
+                    "released, and its newest checkpoint is older: restore the newest checkpoint, or end the run here, "
+                    "with tff-mf report FOLDER --end."
                 )
             if number > self.last_released:
                 self._check_unmixed()

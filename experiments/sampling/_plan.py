@@ -1,5 +1,6 @@
 """The cohort of every round, planned before training and checked against a participation schema."""
 
+import collections
 import dataclasses
 import functools
 import hashlib
@@ -304,7 +305,8 @@ def _population(client_ids: Sequence[str]) -> tuple[str, ...]:
     if not client_ids:
         raise InputValueError("client_ids=[] is an empty population; pass at least one client.")
     if len(set(client_ids)) < len(client_ids):
-        raise InputValueError(f"client_ids has {len(client_ids)} ids, only {len(set(client_ids))} of them different.")
+        twice = next(client_id for client_id, times in collections.Counter(client_ids).items() if times > 1)
+        raise InputValueError(f"client_ids has {twice!r} twice: list each client once.")
     return tuple(client_ids)
 
 

@@ -155,16 +155,23 @@ def test_a_report_that_does_not_follow_from_the_files_is_found_out(run, text):
 @pytest.mark.parametrize(
     "change", [lambda text: text.replace("ε≤", "ε≤0."), lambda text: text[:-300], lambda text: "", None]
 )
-def test_a_page_that_is_not_the_report_s_is_a_warning(run, change):
+def test_a_page_that_is_not_the_report_s_is_named(run, change):
     page = run / "report.md"
     if change is None:
         page.unlink()
     else:
         page.write_text(change(page.read_text()))
-    (warned,) = [text for text in reports.check(run).warnings if text.startswith("report.md is ")]
-    assert warned
+    assert reports.check(run).differs == ["report.md"]
     reports.write(run, realised=True)
-    assert reports.check(run).warnings == []
+    assert reports.check(run).differs == []
+
+
+def test_a_page_in_html_that_states_another_epsilon_is_named(run):
+    assert invoke("report", run).exit_code == 0
+    page = run / "report.html"
+    page.write_text(page.read_text().replace("ε≤", "ε≤0."))
+    done = invoke("report", run, "--check")
+    assert (done.exit_code, "Differs: report.html" in done.stdout) == (1, True)
 
 
 def place(entries, kind, number):

@@ -135,7 +135,7 @@ def test_values_of_a_file_keep_their_key_and_name_the_file(typed, tmp_path):
         (["--epsilon", "4", *SCHEMA], "clip_norm=-1.0 must be greater than 0. (clip_norm: from run.toml)"),
         (["--epsilon", "4", "--set", "clip_norm=-2", *SCHEMA], "clip_norm=-2.0 must be greater than 0."),
         (["--epsilon", "4", "--set", "clip_norm=2"], "max_participations missing"),
-        (["--set", "clip_norm=1", *SCHEMA], "Give either epsilon=ε or noise_multiplier=σ"),
+        (["--set", "clip_norm=1", *SCHEMA], "neither of epsilon=ε and noise_multiplier=σ given"),
     ):
         err = refused(typed, "train", "--config", "run.toml", *arguments)
         assert named in err

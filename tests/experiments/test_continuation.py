@@ -17,6 +17,9 @@ from tff_mf.experiments.output import files
 from tff_mf.experiments.runs import folders, ledger, metrics, run_record, server_loop
 from tff_mf.experiments.runs.settings import RunSettings
 
+from . import small_runs
+from .shared import invoke
+
 COHORTS = [["a", "c"], ["b", "d"], ["a", "c"], ["b", "d"], ["a", "c"]]
 HISTORY = [{"round": 2, "loss": 0.25}, {"round": 4, "loss": 0.1 + 0.2}]
 
@@ -158,3 +161,24 @@ def test_one_process_a_folder(tmp_path):
         other.stdin.close()
     with files.alone(tmp_path):
         folders.check_new(tmp_path)
+
+
+def test_a_run_whose_checkpoint_is_lost_is_ended_and_what_it_released_has_its_epsilon(tmp_path, small_data, forks):
+    folder = tmp_path / "run"
+    small_runs.killed(forks, folder, small_data, [])
+    assert "NO ε CAN BE STATED" in invoke("report", folder).stdout
+    for state in (folder / "checkpoints").glob("checkpoint_[1-9]*"):
+        state.unlink()
+    lost = invoke(*small_runs.arguments(folder, small_data, []), "--resume", catch_exceptions=True)
+    assert "tff-mf report FOLDER --end" in lost.output + str(lost.exception)
+    done = invoke("report", folder, "--end")
+    assert (done.exit_code, "ε≤" in done.stdout) == (0, True)
+    assert not list((folder / "checkpoints").iterdir())
+    checked = invoke("report", folder, "--check", "--json")
+    assert (checked.exit_code, json.loads(checked.stdout)["state"]) == (0, "stated")
+    assert "has ended" in str(invoke(*small_runs.arguments(folder, small_data, []), "--resume", catch_exceptions=True))
+
+
+def test_nothing_ends_where_nothing_began(tmp_path):
+    refused = invoke("report", tmp_path, "--end", catch_exceptions=True)
+    assert "no round of it has begun" in refused.output + str(refused.exception)

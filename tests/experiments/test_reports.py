@@ -277,8 +277,8 @@ def with_another_page(folder):
     [
         (of_another_format, "report: report.json has version 1"),
         (with_a_number_for_its_words, "report: report.json: warnings=5 must be a list"),
-        (without_its_page, ""),
-        (with_another_page, ""),
+        (without_its_page, "report: report.md"),
+        (with_another_page, "report: report.md"),
     ],
 )
 def test_a_report_is_written_anew(copy, change, found):
@@ -295,7 +295,7 @@ def test_a_report_of_a_run_that_goes_on_is_written_anew(tmp_path):
     run(folder, rounds=cohorts()[:4], ended=False)
     assert "NO ε CAN BE STATED" in invoke("report", folder).stdout
     run_folders.metrics(folder, 3)
-    assert invoke("report", folder).exit_code == 0
+    assert invoke("report", folder).exit_code == 1
     run(folder)
     assert "ε≤" in invoke("report", folder).stdout
     assert critical(folder) == []

@@ -19,7 +19,8 @@ def check_level(*, epsilon: float | None, noise_multiplier: float | None, delta:
         InputValueError: If one is out of range, or not exactly one of `epsilon` and `noise_multiplier` is given.
     """
     if (epsilon is None) == (noise_multiplier is None):
-        raise InputValueError("Give either epsilon=ε or noise_multiplier=σ, and not both.")
+        given = "neither" if epsilon is None else "both"
+        raise InputValueError(f"{given} of epsilon=ε and noise_multiplier=σ given: give one of them.")
     validation.open_unit("delta", delta)
     if epsilon is not None:
         validation.positive("epsilon", epsilon)
