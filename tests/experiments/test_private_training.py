@@ -6,7 +6,6 @@ import itertools
 import json
 import os
 import pathlib
-import shutil
 import signal
 import warnings
 
@@ -253,35 +252,6 @@ def test_a_run_that_was_left_goes_on_with_its_cohorts(tmp_path):
     assert ledger.read_ledger(tmp_path / "run" / names.LEDGER).attempts == {1: 1, 2: 2, 3: 1, 4: 1}
 
 
-def test_a_failure_of_reading_is_one_of_its_own_round(tmp_path):
-    """A data set of files, which are away for a while: the round is begun again, with the same clients."""
-    files, away = tmp_path / "files", tmp_path / "away"
-    files.mkdir()
-    for client in IDS:
-        np.ones([4, 3], np.float32).tofile(files / client)
-
-    def read(client):
-        rows = tf.data.FixedLengthRecordDataset(tf.strings.join([str(files), client], "/"), 12)
-        rows = rows.map(lambda row: tf.io.decode_raw(row, tf.float32))
-        return rows.map(lambda row: (tf.ensure_shape(row, [3])[:2], tf.ensure_shape(row, [3])[2:])).batch(2)
-
-    data = tff.simulation.datasets.ClientData.from_clients_and_tf_fn(IDS, read)
-    with opened(tmp_path / "run") as training:
-        for number, _ in enumerate(training.cohorts(IDS), start=1):
-            if number == 2:
-                files.rename(away)
-            try:
-                training.next(data)
-            except tf.errors.NotFoundError:
-                assert training.rounds_done == number - 1
-                away.rename(files)
-                training.next(data)
-        assert not away.exists()
-        training.report()
-    assert ledger.read_ledger(tmp_path / "run" / names.LEDGER).released == dict.fromkeys(range(1, ROUNDS + 1), 1)
-    assert critical(tmp_path / "run") == []
-
-
 def test_a_run_of_secret_cohorts_states_the_amplified_epsilon_and_shows_nobody(tmp_path, recwarn):
     """Left after two rounds, and gone on with the same groups."""
     plan = planned(**SECRET, delta=1e-2)
@@ -309,21 +279,6 @@ def test_a_run_of_secret_cohorts_states_the_amplified_epsilon_and_shows_nobody(t
     assert critical(tmp_path / "run") == []
     assert "that nobody knows" in str(report)
     assert set(ledger.read_ledger(tmp_path / "run" / names.LEDGER).sizes.values()) == {0}
-
-
-def test_a_checkpoint_of_a_copied_folder_that_went_on_is_refused(tmp_path):
-    """Its round would be released a second time, and with it the noise of the copy."""
-    one, copy = tmp_path / "one", tmp_path / "copy"
-    with opened(one) as training:
-        trained(training, 1)
-    shutil.copytree(one, copy)
-    for folder in (one, copy):
-        with opened(folder) as training:
-            trained(training, 2)
-    shutil.rmtree(one / names.CHECKPOINTS)
-    shutil.copytree(copy / names.CHECKPOINTS, one / names.CHECKPOINTS)
-    with pytest.raises(tff_mf.InputError, match="of a copy of the folder"):
-        opened(one)
 
 
 def broken(monkeypatch, *, after):

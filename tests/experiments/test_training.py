@@ -13,7 +13,7 @@ from tff_mf.experiments import reports
 from tff_mf.experiments.output import typed
 from tff_mf.experiments.runs import model_file, names
 from tff_mf.experiments.runs.summary import Summary
-from tff_mf.experiments.training import learning_process, models, program, task
+from tff_mf.experiments.training import learning_process, program, task
 
 from .shared import critical, rows, small_settings, states, took_part
 
@@ -41,35 +41,6 @@ def finished(small_data, tmp_path_factory):
     settings = small_settings(plan, **SMALL)
     result = program.run(settings, plan, data=small_data, out=out, on_round=lambda *given: seen.append(given))
     return result, out, seen
-
-
-def test_fed_sgd_sends_one_clipped_mean_gradient_a_client():
-    other = {"algorithm": "fed-sgd", "client_learning_rate": 1.0, "server_learning_rate": 20.0, "clip_norm": 0.01}
-    settings = small_settings(**{**SMALL, **other})
-    vocabulary = [f"word{number}" for number in range(60)]
-    language_task = task.build_task(settings, vocabulary)
-    words = np.random.default_rng(0).integers(0, 60, (2, 10, 21))
-    cohort = [tf.data.Dataset.from_tensor_slices((one[:, :-1], one[:, 1:])).batch(4) for one in words]
-    noiseless = privacy(noise_multiplier=1e-9, clients_per_round=2)
-    process, _ = learning_process.build_process(settings, noiseless, language_task)
-    state = process.set_model_weights(process.initialize(), language_task.initial_weights)
-    trained = process.get_model_weights(process.next(state, cohort).state).trainable
-    total = [np.zeros_like(weight) for weight in language_task.initial_weights.trainable]
-    model = task.build_keras_model(settings, vocabulary=vocabulary)
-    for one in words:
-        mean = [np.zeros_like(weight) for weight in total]
-        for start in range(0, len(one), 4):
-            batch = one[start : start + 4]
-            with tf.GradientTape() as tape:
-                loss = models.build_loss()(batch[:, 1:], model(batch[:, :-1]))
-            gradients = map(tf.convert_to_tensor, tape.gradient(loss, model.trainable_variables))
-            mean = [before + part * len(batch) / len(one) for before, part in zip(mean, gradients, strict=True)]
-        clipped, norm = tf.clip_by_global_norm(mean, settings.clip_norm)
-        assert norm > settings.clip_norm
-        total = [before + part for before, part in zip(total, clipped, strict=True)]
-    # The rate rises from a twentieth.
-    for before, after, part in zip(language_task.initial_weights.trainable, trained, total, strict=True):
-        np.testing.assert_allclose(after - before, -part / 2, atol=1e-6)
 
 
 @pytest.mark.sampled(most=1)
