@@ -16,9 +16,8 @@ _MOMENTUM = "momentum"
 class _DPFTRL(tff.learning.optimizers.Optimizer):
     """See `build_dp_ftrl`."""
 
-    def __init__(self, learning_rate: float, momentum: float, nesterov: bool, restart_every: int | None) -> None:
-        self._learning_rate, self._momentum = learning_rate, momentum
-        self._nesterov, self._restart_every = nesterov, restart_every
+    def __init__(self, learning_rate: float, momentum: float, restart_every: int | None) -> None:
+        self._learning_rate, self._momentum, self._restart_every = learning_rate, momentum, restart_every
 
     def initialize(self, specs: Any) -> collections.OrderedDict[str, Any]:
         def zeros() -> Any:
@@ -43,8 +42,7 @@ class _DPFTRL(tff.learning.optimizers.Optimizer):
             start = tf.where(begins, weight, start)
             total = tf.where(begins, tf.zeros_like(total), total) + gradient
             velocity = tf.where(begins, tf.zeros_like(velocity), velocity) * tf.cast(momentum, total.dtype) + total
-            ahead = total + tf.cast(momentum, total.dtype) * velocity if self._nesterov else velocity
-            return start - tf.cast(rate, total.dtype) * ahead, start, total, velocity
+            return start - tf.cast(rate, total.dtype) * velocity, start, total, velocity
 
         memory = [tf.nest.flatten(state[name]) for name in ("start", "total", "velocity")]
         leaves = zip(tf.nest.flatten(weights), tf.nest.flatten(gradients), *memory, strict=True)
@@ -62,22 +60,21 @@ class _DPFTRL(tff.learning.optimizers.Optimizer):
 
 
 def build_dp_ftrl(
-    learning_rate: float, momentum: float = 0.0, *, nesterov: bool = False, restart_every: int | None = None
+    learning_rate: float, momentum: float = 0.0, *, restart_every: int | None = None
 ) -> tff.learning.optimizers.Optimizer:
     """Returns the server optimizer of DP-FTRL, DP-FTRLM and DP-FTRL-TR.
 
     With S_t the sum of the updates g since the start w, and momentum γ:
 
-        S_t = S_{t−1} + g_t;  V_t = γV_{t−1} + S_t;  w_{t+1} = w − ηV_t, or with Nesterov's momentum w − η(S_t + γV_t).
+        S_t = S_{t−1} + g_t;  V_t = γV_{t−1} + S_t;  w_{t+1} = w − ηV_t.
 
-    With a constant rate, and without Nesterov's momentum and restarts, this is SGDM. It differs when the rate η
+    With a constant rate, and without restarts, this is SGDM. It differs when the rate η
     changes, since the new rate applies to all updates since the start, and at a restart, which makes w the model of
     that round and sets S and V to 0. TFF's `build_sgdm` keeps its momentum through a restart of the noise.
 
     Args:
         learning_rate: η, at least 0.
         momentum: γ, from 0 to less than 1.
-        nesterov: Whether to use Nesterov's momentum.
         restart_every: Number of rounds from one restart to the next: equal to `build_mf_aggregator`'s, so that both
             restart in the same round. `None` for no restarts.
 
@@ -96,7 +93,6 @@ def build_dp_ftrl(
     momentum = validation.nonnegative("momentum", momentum)
     if momentum >= 1:
         raise InputValueError(f"momentum={momentum!r} must be less than 1: with 1 or more, the steps would not decay.")
-    validation.instance("nesterov", nesterov, bool, "pass True or False")
     if restart_every is not None:
         restart_every = validation.whole("restart_every", restart_every)
-    return _DPFTRL(learning_rate, momentum, nesterov, restart_every)
+    return _DPFTRL(learning_rate, momentum, restart_every)

@@ -175,22 +175,3 @@ def test_shapes_that_are_unknown_until_a_graph_runs_are_checked_there():
     assert clip(tf.ones([1])).shape == (1,)
     with pytest.raises(tf.errors.InvalidArgumentError):
         clip(tf.ones([5]))
-
-
-def test_keys_are_repeated_by_a_query_that_was_asked_to():
-    query = build()
-
-    def two_rounds(query):
-        first, state, _ = query.get_noised_result(query.initial_sample_state(SPEC), query.initial_global_state())
-        second, state, _ = query.get_noised_result(query.initial_sample_state(SPEC), state)
-        return np.stack([first, second]), state.noise.past_keys.numpy()
-
-    released, keys = two_rounds(query)
-    again, repeated = two_rounds(query.repeating(keys))
-    np.testing.assert_array_equal(repeated, keys)
-    np.testing.assert_array_equal(again, released)
-    assert not np.any(two_rounds(query)[1] == keys)
-    assert query.repeating(keys).insecure
-    assert not query.insecure
-    with pytest.raises(tff_mf.InputError, match="no privacy guarantee"):
-        query.repeating(keys).dp_event(2, tff_mf.SingleParticipation())

@@ -80,8 +80,6 @@ def test_memory_that_somebody_holds_is_not_used_again():
         np.testing.assert_array_equal(held, copy)
     for state, copy in zip(states, copies, strict=True):
         assert all(torch.equal(state[name], copy[name]) for name in copy)
-    given = {stream.next(states[-1])[0].data_ptr() for _ in range(5)}
-    assert len(given) < 5
 
 
 @pytest.mark.parametrize("grid", [None, tff_mf.Grid(bits=16, max_clients=100)], ids=["floats", "grid"])

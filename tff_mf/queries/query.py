@@ -94,16 +94,6 @@ class MatrixFactorizationQuery(tfp.SumAggregationDPQuery):
         bound._stream = self._stream.bound_to(setting)
         return bound
 
-    def repeating(self, keys: Any) -> Self:
-        """Returns the same query with the keys of past rounds, for verification only: see `NoiseStream.repeating`.
-
-        Formal guarantee: it is `insecure` and states none, because its noise is known.
-        """
-        repeating = copy.copy(self)
-        repeating._insecure = True
-        repeating._stream = self._stream.repeating(keys)
-        return repeating
-
     def limited_to(self, rounds: int) -> Self:
         """Returns the same query, limited to `rounds` rounds: see `NoiseStream.limited_to`."""
         limited = copy.copy(self)
@@ -162,8 +152,7 @@ class MatrixFactorizationQuery(tfp.SumAggregationDPQuery):
         """
         if self._insecure:
             raise InputValueError(
-                "insecure_seed was given, or keys are repeated: TEST ONLY, such a run has no privacy guarantee. Build "
-                "the query without either."
+                "insecure_seed was given: TEST ONLY, such a run has no privacy guarantee. Build the query without it."
             )
         return accounting.guarantee(
             self._mechanism,

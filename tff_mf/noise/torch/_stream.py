@@ -1,7 +1,6 @@
 """`NoiseStream` in PyTorch: the state machine of `DictStream` around rounds that the device computes."""
 
 import concurrent.futures
-import weakref
 from collections.abc import Sequence
 from typing import Any
 
@@ -76,7 +75,6 @@ class NoiseStream(DictStream):
             fast=True,
         )
         self._number = torch.float32 if grid is None else torch.float64
-        self._memory = _Memory(dimension)
 
     # Keys are drawn in Python, which a compiled graph would not run again.
     next = torch.compiler.disable(DictStream.next)
@@ -116,8 +114,6 @@ class NoiseStream(DictStream):
 
     def _empty(self, number: torch.dtype) -> torch.Tensor:
         """Returns a row that is not filled."""
-        if self._device.type == "cpu":
-            return self._memory.empty(number)
         return torch.empty(self._dimension, dtype=number, device=self._device)
 
     def _computed(
@@ -211,48 +207,6 @@ class NoiseStream(DictStream):
 
     def _as_numpy(self, array: torch.Tensor) -> np.ndarray:
         return array.numpy(force=True)
-
-
-# Rows that are remembered, at most: two states of a mechanism with seven rows of memory.
-_MOST = 16
-
-
-class _Memory:
-    """Memory of rows on a CPU, used again: new pages take longer to get than a row takes to compute.
-
-    It gives rows that are not filled, where nothing holds the memory any more that it gave before.
-
-    Args:
-        dimension: Number of coordinates of a row.
-    """
-
-    def __init__(self, dimension: int) -> None:
-        self._dimension = dimension
-        # Arrays, and what tells whether a tensor still holds the view that was given of it.
-        self._given: list[tuple[np.ndarray, weakref.ref]] = []
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Copies none of the memory."""
-        return _Memory, (self._dimension,)
-
-    def empty(self, number: torch.dtype) -> torch.Tensor:
-        """Returns a row that is not filled."""
-        kind = np.dtype(str(number).removeprefix("torch."))
-        for _ in range(len(self._given)):
-            # What a thread has taken from the list is not seen by another one.
-            array, view = self._given.pop(0)
-            if view() is None and array.dtype == kind:
-                return self._give(array)
-            self._given.append((array, view))
-        return self._give(np.empty(self._dimension, kind))
-
-    def _give(self, array: np.ndarray) -> torch.Tensor:
-        view = array[:]
-        # Every tensor and array that shares this memory holds the view.
-        row = torch.from_numpy(view)
-        if len(self._given) < _MOST:
-            self._given.append((array, weakref.ref(view)))
-        return row
 
 
 def _is_distributed() -> bool:
