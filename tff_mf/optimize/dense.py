@@ -17,6 +17,11 @@ from tff_mf.problem.workloads import PrefixSum, Workload
 _MEMORY = 8
 # Length of the first step, which has no others to be mixed with; residuals shrink by half or more in later ones.
 _FIRST_STEP = 1.5
+# Accuracy of a coarse solution: a better one would be lost in the interpolation.
+_COARSE_VIOLATION = 3e-3
+_COARSE_STEPS = 30
+_COARSEST_CLASSES = 8
+
 # Growth of the residual, relative to the best, at which a search is restarted.
 _GROWTH = 4.0
 # Least eigenvalue of U's blocks, scaled to a unit diagonal: a Cholesky factor needs it to be positive.
@@ -199,9 +204,31 @@ def _safe(correlations: np.ndarray) -> np.ndarray:
 def search(problem: Problem) -> Iterator[Evaluation]:
     """Yields evaluations that approach the optimum, without end: the caller decides when one is close enough.
 
-    The points are those of Anderson's mixing, which is restarted at the best point so far if the residual grew a lot.
+    Multipliers are smooth functions of the place in an epoch. The optimum of the problem with half as many rounds per
+    epoch, found in the same way in an eighth of the time, is a start from which few steps are needed: for momentum with
+    falling rates, 34 instead of 126 at 100 rounds, and more than 150 at 300.
     """
-    point, best = start(problem), None
+    yield from _mixed(problem, _first(problem))
+
+
+def _first(problem: Problem) -> Point:
+    classes = len(problem.exists)
+    if classes < 2 * _COARSEST_CLASSES:
+        return start(problem)
+    groups = _halved(problem.exists)
+    coarse = _coarse(problem, groups)
+    best = None
+    for step, evaluation in enumerate(search(coarse)):
+        if best is None or evaluation.violation < best.violation:
+            best = evaluation
+        if best.violation < _COARSE_VIOLATION or step == _COARSE_STEPS:
+            return _interpolated(problem, coarse, best.point)
+    raise AssertionError("a search has no end of its own")
+
+
+def _mixed(problem: Problem, point: Point) -> Iterator[Evaluation]:
+    """Yields the evaluations of Anderson's mixing, restarted at the best point so far if the residual grew a lot."""
+    best: Evaluation | None = None
     first_step = _FIRST_STEP
     places: list[np.ndarray] = []
     residuals: list[np.ndarray] = []
@@ -227,10 +254,60 @@ def _step(places: list[np.ndarray], residuals: list[np.ndarray], first_step: flo
     return places[-1] + residuals[-1] - (moves + changes) @ mixture
 
 
+def _halved(exists: np.ndarray) -> np.ndarray:
+    """Returns the first class of each group of one or two neighboring classes that have the same epochs."""
+    change = int(np.count_nonzero(exists[:, -1]))
+    return np.unique(np.concatenate([np.arange(0, change, 2), np.arange(change, len(exists), 2)]))
+
+
+def _coarse(problem: Problem, groups: np.ndarray) -> Problem:
+    sizes = np.diff(groups, append=len(problem.exists))
+    sums = np.add.reduceat(np.add.reduceat(problem.gram, groups, axis=0), groups, axis=2)
+    gram = sums / (sizes[:, None, None, None] * sizes[:, None])
+    return Problem(np.ascontiguousarray(gram), problem.exists[groups], problem.equal_norms)
+
+
+def _interpolated(problem: Problem, coarse: Problem, point: Point) -> Point:
+    change, coarse_change = np.count_nonzero(problem.exists[:, -1]), np.count_nonzero(coarse.exists[:, -1])
+    parts = [
+        Point(
+            np.exp(stretched(np.log(point.weights[here]), size)),
+            stretched(point.correlations[here], size),
+        )
+        for here, size in (
+            (slice(coarse_change), change),
+            (slice(coarse_change, None), len(problem.exists) - change),
+        )
+        if size
+    ]
+    weights = np.concatenate([part.weights for part in parts])
+    correlations = np.concatenate([part.correlations for part in parts])
+    whole = Point(weights, correlations)
+    return point_of(problem, variables(problem, whole))
+
+
+def stretched(values: np.ndarray, size: int) -> np.ndarray:
+    """Returns values interpolated to `size` places along the first axis.
+
+    Multipliers fall like powers of the distance to either end, so that they are nearly linear in its logarithm.
+    """
+    if len(values) == 1:
+        return np.repeat(values, size, axis=0)
+    known, wanted = _logits(len(values)), _logits(size)
+    after = np.clip(np.searchsorted(known, wanted), 1, len(known) - 1)
+    share = ((wanted - known[after - 1]) / (known[after] - known[after - 1])).reshape(-1, *[1] * (values.ndim - 1))
+    return (1 - share) * values[after - 1] + share * values[after]
+
+
+def _logits(size: int) -> np.ndarray:
+    places = np.arange(size) + 0.5
+    return np.log(places / (size - places))
+
+
 # Relative difference of the squared loss and its lower bound at which a search has converged.
 _GAP = 5e-5
 
-_STEPS = 150
+_STEPS = 60
 
 
 def optimize_dense(

@@ -6,6 +6,7 @@ import numpy as np
 
 from tff_mf.base import validation
 from tff_mf.mechanisms import OptimizedFor
+from tff_mf.optimize.dense import stretched
 from tff_mf.problem.participation import Participation
 
 # A search is done with about this many rounds, and at most this many epochs, and its result stretched.
@@ -75,33 +76,15 @@ def least_loss(rounds: int, participation: Participation, objective: str = "rms"
     few = min(epochs, _COARSE_EPOCHS)
     width = min(b, max(1, _COARSE_ROUNDS // few))
     coarse = _searched(min(n, few * width), width, max(1, round(k * few / epochs)), objective)
-    classes = np.exp(_stretched(np.log(coarse.classes), b))
+    classes = np.exp(stretched(np.log(coarse.classes), b))
     # The weights of rows jump from epoch to epoch.
     padded = np.pad(coarse.rows, (0, few * width - len(coarse.rows)), mode="edge").reshape(few, width)
     nearest = [np.log(padded[(2 * epoch + 1) * few // (2 * epochs)]) for epoch in range(epochs)]
-    rows = np.exp(np.concatenate([_stretched(each, b) for each in nearest])[:n])
+    rows = np.exp(np.concatenate([stretched(each, b) for each in nearest])[:n])
     _, gram = _gram(_moments(n, b, k, coarse.keep), classes / classes.sum(), rows / rows.sum())
     squares = np.linalg.eigvalsh(gram)
     # Less the error of an eigenvalue, so that the bound holds as computed.
     return float(np.sqrt(np.maximum(squares - n * np.finfo(float).eps * squares[-1], 0)).sum())
-
-
-def _stretched(values: np.ndarray, size: int) -> np.ndarray:
-    """Returns values interpolated to `size` places along the first axis.
-
-    Weights fall like powers of the distance to either end, so that they are nearly linear in its logarithm.
-    """
-    if len(values) == 1:
-        return np.repeat(values, size, axis=0)
-    known, wanted = _logits(len(values)), _logits(size)
-    after = np.clip(np.searchsorted(known, wanted), 1, len(known) - 1)
-    share = ((wanted - known[after - 1]) / (known[after] - known[after - 1])).reshape(-1, *[1] * (values.ndim - 1))
-    return (1 - share) * values[after - 1] + share * values[after]
-
-
-def _logits(size: int) -> np.ndarray:
-    places = np.arange(size) + 0.5
-    return np.log(places / (size - places))
 
 
 def _searched(n: int, b: int, k: int, objective: str) -> _Bound:
