@@ -216,7 +216,7 @@ def test_runs_are_done_in_parallel_and_what_failed_is_told(tmp_path):
     failed = run_by_code(tmp_path, codes, said.append)
     assert failed == {"silent": "ended with status 3"} | {name: f"said by {name}" for name in "abc"}
     assert (tmp_path / "logs" / "a.txt").read_text() == "said by a\n"
-    assert [text.split(",")[0] for text in said] == ["4 runs", *(f"{ended} of 4" for ended in range(1, 5))]
+    assert [re.split("[,:]", text)[0] for text in said] == ["4 runs", *(f"{ended} of 4" for ended in range(1, 5))]
 
 
 def test_interrupted_runs_are_ended_with_what_they_started(tmp_path):
