@@ -30,7 +30,6 @@ ROWS = {
     "banded toeplitz, 64 bands": 24,
     "banded toeplitz, 342 bands": 60,
     "structured, 4 diagonals and rank 4": 16,
-    "dense, at round 16": 4,
     "tfp tree": 64,
     "tfp tree, efficient": 64,
 }
@@ -137,11 +136,9 @@ def _mechanism(tff_mf: object, name: str) -> tuple[object, int]:
             return tff_mf.Tree(2048, variant=variant), 64
         case "banded", _:
             return tff_mf.BandedToeplitz.square_root(int(words[2])), 3
-        case "structured", _:
+        case _:
             n = 64
             return tff_mf.BandedPlusLowRank(diagonals=np.ones((4, n)), left=np.ones((n, 4)), right=np.ones((n, 4))), 3
-        case _:
-            return tff_mf.Dense(matrix=np.tril(np.ones((32, 32)))), 14
 
 
 def _tfp(tf: object, efficient: bool, dimension: int) -> tuple[Callable[[], object], int]:

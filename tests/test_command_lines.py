@@ -1,5 +1,7 @@
 """Every command line of README and docs runs in a shell, as for a reader who has just installed the package.
 
+Of lines between backticks, those are run that are whole: with numbers, or of a file.
+
 The pages are run in order, in a copy of the checkout, with the wheel installed into a separate environment by README's
 own line. README's first block is left out: `.ci/run` runs it, of which these tests are a part (`front_door.py`).
 `command_lines.toml` gives long lines smaller sizes, and names the few lines that do not run here. Of README each line
@@ -93,6 +95,9 @@ def _lines(page: str) -> list[str]:
     """The command lines of a page, each in one piece, without those that CI runs before the tests."""
     whole = re.sub(r" *\\\n *", " ", "".join(_blocks(page, "bash")))
     found = [line.strip() for line in whole.splitlines() if line.strip() and not line.startswith("#")]
+    prose = re.sub(r"^```.*?^```", "", (HERE / page).read_text(), flags=re.S | re.M)
+    between = [re.sub(r"\s+", " ", line) for line in re.findall(r"`(tff-mf\s[^`]*)`", prose)]
+    found += [line for line in between if re.search(r" \d|\.toml", line)]
     return found[len(front_door.lines()) :] if page == front_door.PAGE else found
 
 
