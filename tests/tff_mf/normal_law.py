@@ -11,7 +11,6 @@ GRID = 2**20
 DIGITS = 45
 # Of the Taylor polynomials that pieces are compared with.
 ORDER = 14
-DEGREE = 5
 
 
 class BrokenTablesError(Exception):
