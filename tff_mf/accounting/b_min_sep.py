@@ -181,7 +181,7 @@ class BMinSep(SecretSampling):
             chain=chain,
             columns=columns_of(question.mechanism, rounds, self.min_sep),
             samples=question.samples,
-            charge_of=question.charge_of(turns, self.clients_per_round, needs_bands=True),
+            charge_of=question.charge_of(turns, needs_bands=True),
         )
 
 

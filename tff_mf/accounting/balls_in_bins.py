@@ -116,7 +116,7 @@ class BallsInBins(SecretSampling):
         gram = balls_in_bins_gram(question.mechanism, question.rounds, bins=self.groups)
         if not np.max(gram) < math.inf:
             raise InputValueError("mechanism has entries of C whose squares overflow: scale it, and σ with it.")
-        charge_of = question.charge_of(-(-question.rounds // self.groups), self.clients_per_round, needs_bands=False)
+        charge_of = question.charge_of(-(-question.rounds // self.groups), needs_bands=False)
         error, samples = gram_error(question.rounds), question.samples
         return BallsInBinsRun(gram=gram, error=error, samples=samples, charge_of=charge_of)
 
@@ -195,16 +195,48 @@ class BallsInBinsRun(SecretRun):
 
     certified = True
 
-    def problem(self, sigma: float, change: float = 0.0) -> "Problem":
-        """Returns the problem of real numbers at σ, where every ‖Cx_j‖ may be larger by `change`."""
-        return Problem(gram=widened(self.gram, change), error=self.error, sigma=sigma, samples=self.samples)
+    def known_mu(self, gram: np.ndarray, sigma: float) -> float:
+        """Returns μ of a client whose group is known; conditioning on the group never makes ε smaller."""
+        return gaussian.mu_of(math.sqrt(float(np.max(np.diagonal(gram))) * (1 + self.error)), sigma)
+
+    def about(self, sigma: float, delta: float) -> float:
+        return gaussian.epsilon_from_delta(delta, self.known_mu(self.gram, sigma))
 
     def ideal(self, sigma: float, delta: float, *, change: float, share: float) -> Level:
         failure = FAILURE * delta * share
-        return decided(*self.problem(sigma, change).epsilons(delta, failure=failure), delta=delta, failure=failure)
+        remove, add = self._directions(widened(self.gram, change), sigma, delta, failure / 2)
+        return decided(remove, add, delta=delta, failure=failure)
 
-    def about(self, sigma: float, delta: float) -> float:
-        return gaussian.epsilon_from_delta(delta, self.problem(sigma).mu)
+    def _directions(
+        self, gram: np.ndarray, sigma: float, delta: float, failure: float
+    ) -> tuple[DirectionBound, DirectionBound]:
+        """Returns ε for the run with the client against the run without it, and for the opposite.
+
+        It is the smallest of an unamplified, a deterministic and a Monte Carlo bound; either may fail with `failure`.
+        """
+        most = gaussian.epsilon_from_delta(delta, self.known_mu(gram, sigma))
+        plain = DirectionBound(value=most, estimate=most, bound="unamplified")
+        if not 0 < most < math.inf or len(gram) == 1:
+            return plain, plain
+        pair = dominating_pair(gram / sigma**2, relative_error=self.error + 2.0**-50)
+        if float(np.max(pair.variances)) > LARGEST_VARIANCE:
+            return plain, plain
+        estimated = BallsInBinsEstimator(gram).epsilon(noise_multiplier=sigma, delta=delta)
+        moments, generator, found = Moments.of(pair), np.random.default_rng(), []
+        for remove, estimate in ((True, estimated.remove), (False, estimated.add)):
+            best = dataclasses.replace(plain, estimate=estimate)
+            if moments is not None:
+                proved = moment_epsilon(pair, moments, delta, remove=remove, most=most)
+                best = dataclasses.replace(best, value=proved, bound="moments") if proved < best.value else best
+            # Only the larger of both decides.
+            least = 0.0 if remove else found[0].value
+            if best.value > max(estimate * (1 + _CLOSE), least):
+                aim = max(estimate, least * (1 - _CLOSE), best.value * FINEST)
+                direction = remove_direction(pair, aim, generator) if remove else add_direction(pair, aim)
+                drawn = {"samples": self.samples, "failure": failure, "generator": generator}
+                best = certified_epsilon(best, direction, aim, delta, **drawn)
+            found.append(best)
+        return found[0], found[1]
 
     def search(self, epsilon: float, delta: float, *, known: float) -> tuple[float, Level] | None:
         del known
@@ -226,60 +258,6 @@ def widened(gram: np.ndarray, change: float) -> np.ndarray:
         return gram
     norms = np.sqrt(np.diagonal(gram))
     return gram + change * (norms[:, np.newaxis] + norms) + change**2
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Problem:
-    """G with its error, for one σ: the smallest of an unamplified, a deterministic and a Monte Carlo bound."""
-
-    gram: np.ndarray
-    error: float
-    sigma: float
-    samples: int
-    generator: np.random.Generator = dataclasses.field(default_factory=np.random.default_rng)
-
-    @functools.cached_property
-    def pair(self) -> Pair | None:
-        """A pair of distributions that dominates, or `None` if nothing is computed with it."""
-        if len(self.gram) == 1:
-            return None
-        pair = dominating_pair(self.gram / self.sigma**2, relative_error=self.error + 2.0**-50)
-        return pair if float(np.max(pair.variances)) <= LARGEST_VARIANCE else None
-
-    @property
-    def mu(self) -> float:
-        """μ of a client whose group is known; conditioning on the group never makes ε smaller."""
-        return gaussian.mu_of(math.sqrt(float(np.max(np.diagonal(self.gram))) * (1 + self.error)), self.sigma)
-
-    def epsilons(self, delta: float, *, failure: float) -> tuple[DirectionBound, DirectionBound]:
-        """Returns ε for the run with the client against the run without it, and for the opposite.
-
-        Half of `failure` is for either direction.
-        """
-        most = gaussian.epsilon_from_delta(delta, self.mu)
-        plain = DirectionBound(value=most, estimate=most, bound="unamplified")
-        if not 0 < most < math.inf:
-            return plain, plain
-        if self.pair is None:
-            return plain, plain
-        estimated = BallsInBinsEstimator(self.gram).epsilon(noise_multiplier=self.sigma, delta=delta)
-        moments, found = Moments.of(self.pair), []
-        for remove, estimate in ((True, estimated.remove), (False, estimated.add)):
-            best = dataclasses.replace(plain, estimate=estimate)
-            if moments is not None:
-                proved = moment_epsilon(self.pair, moments, delta, remove=remove, most=most)
-                best = dataclasses.replace(best, value=proved, bound="moments") if proved < best.value else best
-            # Only the larger of both decides.
-            least = 0.0 if remove else found[0].value
-            if best.value > max(estimate * (1 + _CLOSE), least):
-                aim = max(estimate, least * (1 - _CLOSE), best.value * FINEST)
-                drawn = {"samples": self.samples, "failure": failure / 2, "generator": self.generator}
-                direction = (
-                    remove_direction(self.pair, aim, self.generator) if remove else add_direction(self.pair, aim)
-                )
-                best = certified_epsilon(best, direction, aim, delta, **drawn)
-            found.append(best)
-        return found[0], found[1]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -131,7 +131,7 @@ class CyclicPoisson(SecretSampling):
             queries=-(-rounds // self.groups),
             probability=self.probability,
             norm=norm,
-            charge_of=question.charge_of(1, self.clients_per_round, needs_bands=True),
+            charge_of=question.charge_of(1, needs_bands=True),
         )
 
 

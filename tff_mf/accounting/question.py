@@ -120,9 +120,7 @@ class Question:
             vars(other)["bounds"] = self.bounds
         return other
 
-    def charge_of(
-        self, participations: int, clients_per_round: float | None, *, needs_bands: bool
-    ) -> Callable[[float], grid_charge.GridCharge] | None:
+    def charge_of(self, participations: int, *, needs_bands: bool) -> Callable[[float], grid_charge.GridCharge] | None:
         """Returns what the integers of a run with secret cohorts cost, as a function of σ; `None` without a grid.
 
         Formal guarantee: as for `grid_charge.charge`; the tail includes the probability that a cohort exceeds
@@ -138,12 +136,13 @@ class Question:
                 f"mechanism of kind {self.mechanism.kind!r} is from outside of tff_mf, and on a grid its recursion may "
                 "compute with entries beyond the bands of C: take tff_mf.BallsInBins, or grid=None."
             )
-        if clients_per_round is None:
+        size = getattr(self.sampling, "clients_per_round", None)
+        if size is None:
             raise InputValueError(
                 "clients_per_round=None is missing: on a grid, a cohort that exceeds max_clients ends the run. Pass "
                 "the expected size of a cohort."
             )
-        size = validation.positive("clients_per_round", clients_per_round)
+        size = validation.positive("clients_per_round", size)
         excess = grid_charge.overflow(self.rounds, max_clients=self.grid.max_clients, clients_per_round=size)
 
         def charge_at(sigma: float) -> grid_charge.GridCharge:
@@ -161,10 +160,8 @@ class Question:
         if self.grid is None or sigma == 0:
             return None
         participations = self.schema.max_participations
-        if not self.is_secret:
-            return self._charge_of_grid(sigma, participations)
-        charge_at = self.charge_of(participations, getattr(self.sampling, "clients_per_round", None), needs_bands=False)
-        return None if charge_at is None else charge_at(sigma)
+        charge_at = self.charge_of(participations, needs_bands=False) if self.is_secret else None
+        return charge_at(sigma) if charge_at else self._charge_of_grid(sigma, participations)
 
     def _charge_of_grid(self, sigma: float, participations: int) -> grid_charge.GridCharge:
         assert self.grid is not None
