@@ -31,7 +31,7 @@ SMALLER = {
 # The last line of its last cell begins so.
 ENDS = {
     "emnist": "client-level DP (zero-out): ε = 2.000",
-    "central-keras": "ε≤2 at δ=1e-05 for zero-out of one example",
+    "central-keras": "ε ≤ 2.000 at δ = 1e-05 for zero-out of one example",
     "next-word": "The report follows from its files; ε is stated.",
 }
 
