@@ -106,7 +106,7 @@ def rounds_drawn(state: Any) -> dict[str, int]:
 
     Example:
         >>> import numpy as np
-        >>>         >>> import tff_mf
+        >>> import tff_mf
         >>> from tff_mf import queries
         >>> query = queries.build_query(tff_mf.Identity(), record_specs=tf.TensorSpec([2]), clip_norm=1.0,
         ...                             noise_multiplier=8.0)
