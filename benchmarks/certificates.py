@@ -36,7 +36,8 @@ def directions():
     histories = oracle.min_sep_histories(ROUNDS, 2, 0.3)
     yield "b-min-sep, add", histories, Add(chain=run.chain, columns=run.columns / SIGMA, shift=2.0), False
     bins = tff_mf.BallsInBins(groups=ROUNDS)
-    pair = bins.run(Question(mechanism=MECHANISM, rounds=ROUNDS, sampling=bins)).problem(SIGMA).pair
+    run = bins.run(Question(mechanism=MECHANISM, rounds=ROUNDS, sampling=bins))
+    pair = run.pair(run.gram, SIGMA)
     histories = np.eye(ROUNDS), np.full(ROUNDS, 1 / ROUNDS)
     yield "balls in bins, remove", histories, remove_direction(pair, 1.0, np.random.default_rng()), True
     yield "balls in bins, add", histories, add_direction(pair, 1.0), False

@@ -199,6 +199,10 @@ class BallsInBinsRun(SecretRun):
         """Returns μ of a client whose group is known; conditioning on the group never makes ε smaller."""
         return gaussian.mu_of(math.sqrt(float(np.max(np.diagonal(gram))) * (1 + self.error)), sigma)
 
+    def pair(self, gram: np.ndarray, sigma: float) -> Pair:
+        """Returns a pair of distributions that dominates."""
+        return dominating_pair(gram / sigma**2, relative_error=self.error + 2.0**-50)
+
     def about(self, sigma: float, delta: float) -> float:
         return gaussian.epsilon_from_delta(delta, self.known_mu(self.gram, sigma))
 
@@ -218,7 +222,7 @@ class BallsInBinsRun(SecretRun):
         plain = DirectionBound(value=most, estimate=most, bound="unamplified")
         if not 0 < most < math.inf or len(gram) == 1:
             return plain, plain
-        pair = dominating_pair(gram / sigma**2, relative_error=self.error + 2.0**-50)
+        pair = self.pair(gram, sigma)
         if float(np.max(pair.variances)) > LARGEST_VARIANCE:
             return plain, plain
         estimated = BallsInBinsEstimator(gram).epsilon(noise_multiplier=sigma, delta=delta)
