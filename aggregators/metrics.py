@@ -105,7 +105,7 @@ def rounds_drawn(state: Any) -> dict[str, int]:
         The smaller number if two noises have the same fingerprint.
 
     Example:
-        >>> import numpy as np
+        >>> import tensorflow as tf
         >>> import tff_mf
         >>> from tff_mf import queries
         >>> query = queries.build_query(tff_mf.Identity(), record_specs=tf.TensorSpec([2]), clip_norm=1.0,

@@ -160,7 +160,7 @@ def warning(found: Signal) -> str:
     Example:
         >>> warning(Signal(dimension=500, noise_to_signal=0.05))
         'noise / signal = 0.050 with 500 parameters (runs learned up to 0.1, and none from 1 on)'
-        >>> warning(Signal(dimension=500, noise_to_signal=24.0, cohort_needed=2426, population_needed=12130))[53:]
+        >>> warning(Signal(dimension=500, noise_to_signal=24.0, cohort_needed=2426, population_needed=12130))[54:]
         'with 500 parameters (needs < 0.1); it takes a cohort of 2,426 (12,130 clients)'
     """
     ratio = f"noise / signal = {digits.nearest(found.noise_to_signal, 2)} with {found.dimension:,} parameters"
