@@ -47,7 +47,7 @@ def certified(column, rounds: int, min_sep: int, probability: float, sigma: floa
     sampling = bins or tff_mf.BMinSep(min_sep=min_sep, probability=probability)
     run = sampling.run(Question(mechanism=mechanism, rounds=rounds, sampling=sampling, samples=samples))
     if bins:
-        return run.problem(sigma).epsilons(DELTA, failure=FAILURE * DELTA)
+        return run.directions(run.gram, sigma, DELTA, FAILURE * DELTA / 2)
     return run.directions(sigma, DELTA, run.columns, share=1.0)
 
 

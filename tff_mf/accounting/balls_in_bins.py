@@ -208,10 +208,10 @@ class BallsInBinsRun(SecretRun):
 
     def ideal(self, sigma: float, delta: float, *, change: float, share: float) -> Level:
         failure = FAILURE * delta * share
-        remove, add = self._directions(widened(self.gram, change), sigma, delta, failure / 2)
+        remove, add = self.directions(widened(self.gram, change), sigma, delta, failure / 2)
         return decided(remove, add, delta=delta, failure=failure)
 
-    def _directions(
+    def directions(
         self, gram: np.ndarray, sigma: float, delta: float, failure: float
     ) -> tuple[DirectionBound, DirectionBound]:
         """Returns ε for the run with the client against the run without it, and for the opposite.
