@@ -65,15 +65,38 @@ def check_compiled(model: tf.keras.Model) -> None:
     """Raises if `fit` of Keras would train a compiled model in another way than with its loss and its optimizer."""
     if getattr(model, "optimizer", None) is None or getattr(model, "loss", None) is None:
         raise InputValueError("model has no optimizer and loss: call model.compile(optimizer, loss) first.")
+    # Public functions only serialize it, which fails for losses of one's own.
+    weights = model._compile_config.config["loss_weights"]
+    if weights is not None:
+        raise InputValueError(
+            f"model is compiled with loss_weights={weights!r}, which are not read: write the weighted sum as one loss, "
+            "a function of targets and outputs, and compile without them."
+        )
+    if len(model.outputs or ()) > 1:
+        raise InputValueError(
+            f"model has {len(model.outputs)} outputs, each of which Keras would pass to a loss of its own: make one "
+            "output of them, with tf.keras.layers.Concatenate."
+        )
     for name in _METHODS_OF_FIT:
         if getattr(type(model), name) is not getattr(tf.keras.Model, name):
             raise InputValueError(
                 f"model is a {type(model).__name__} with a {name} of its own, which is not called: put what it "
                 "computes into the loss, or write a loop of your own with ClippedSum."
             )
-    if isinstance(model.optimizer, tf.keras.mixed_precision.LossScaleOptimizer):
+    optimizer = model.optimizer
+    if isinstance(optimizer, tf.keras.mixed_precision.LossScaleOptimizer):
         raise InputValueError(
             "the model's optimizer scales losses, and clipped gradients are not scaled: take another."
+        )
+    if type(optimizer).__module__.startswith("tensorflow_privacy"):
+        raise InputValueError(
+            f"the model's optimizer is {type(optimizer).__name__} of TensorFlow Privacy, which clips and adds noise "
+            "itself: take an ordinary one, such as tf.keras.optimizers.SGD."
+        )
+    if getattr(optimizer, "use_ema", False):
+        raise InputValueError(
+            "the model's optimizer has use_ema=True, whose averages Keras writes into the weights at the end of fit, "
+            "and this training does not: leave it out, and average weights of released models, at no cost of privacy."
         )
 
 

@@ -48,8 +48,8 @@ class Training:
 
     Args:
         model: A built and compiled Keras model. Its optimizer may be any; its loss is applied to single examples, and
-            its metrics are used for validation only; `loss_weights` are not read. Refused models: see `ClippedSum`, and
-            those with a `train_step` of their own.
+            its metrics are used for validation only. Refused models: see `ClippedSum`; and those that `fit` of Keras
+            trains otherwise, by `loss_weights`, several outputs, a `train_step` of their own or averages of weights.
         x: Inputs: a structure of arrays, each with one entry for each example.
         y: Targets: a structure of arrays, each with one entry for each example.
         order: The order of the examples.
@@ -199,6 +199,7 @@ class Training:
         epochs: int | None = None,
         validation_data: Any = None,
         callbacks: Sequence[tf.keras.callbacks.Callback] = (),
+        **refused: Any,
     ) -> tf.keras.callbacks.History:
         """Trains for some epochs, and returns the history of validation, as `fit` of a Keras model does.
 
@@ -209,10 +210,17 @@ class Training:
             epochs: How many epochs to train; all that remain if `None`.
             validation_data: (x, y), or a `tf.data.Dataset` of batches, of other examples, which are not protected.
             callbacks: Callbacks of Keras, such as `tf.keras.callbacks.EarlyStopping`.
+            refused: Other arguments of Keras's `fit`, which are refused with the reason.
 
         Raises:
+            InputTypeError: If an argument is of the wrong type, or there is no such argument.
             InputValueError: If the order has fewer epochs left.
         """
+        if refused:
+            raise InputTypeError(
+                f"{', '.join(refused)}: no argument of this Training.fit. Batches follow from the order; write weights "
+                "of classes or examples into a loss of your own, and pass validation_data of other examples."
+            )
         if any(isinstance(callback, tf.keras.callbacks.BackupAndRestore) for callback in callbacks):
             raise InputValueError(
                 "callbacks has a BackupAndRestore, which restores the weights but not the noise, so that all rounds "

@@ -11,6 +11,8 @@ import tff_mf
 from tff_mf.base import checkpoint_files
 
 tf = pytest.importorskip("tensorflow")
+import tensorflow_privacy as tfp  # noqa: E402
+
 from tff_mf import keras, queries  # noqa: E402
 from tff_mf.noise.tensorflow import _state  # noqa: E402
 
@@ -61,10 +63,11 @@ class Weighing(tf.keras.Model):
         return 0.5 * super().compute_loss(*arguments, **more)
 
 
-def compiled(*, loss="mean_squared_error", of=tf.keras.Model):
+def compiled(*, loss="mean_squared_error", of=tf.keras.Model, outputs=1, **more):
     inputs = tf.keras.Input((D,))
-    model = of(inputs, tf.keras.layers.Dense(1)(inputs))
-    model.compile("sgd", loss)
+    dense = [tf.keras.layers.Dense(1)(inputs) for _ in range(outputs)]
+    model = of(inputs, dense[0] if outputs == 1 else dense)
+    model.compile("sgd", loss, **more)
     return model
 
 
@@ -430,6 +433,11 @@ def test_checkpoints_of_other_trainings_are_refused(tmp_path):
         (lambda: training(model=tf.keras.Sequential([tf.keras.layers.Dense(1, input_shape=(D,))])), "compile"),
         (lambda: training(order="shuffled"), "tff_mf.Order"),
         (lambda: training(noise_multiplier=-1.0), "noise_multiplier"),
+        (lambda: training(model=linear(tfp.DPKerasSGDOptimizer(1.0, 1.0, learning_rate=0.1))), "TensorFlow Privacy"),
+        (lambda: training().fit(class_weight={0: 2.0}), "class_weight: .*loss of your own"),
+        (lambda: training(model=compiled(loss_weights=[0.5])), r"loss_weights=\[0.5\]"),
+        (lambda: training(model=linear(tf.keras.optimizers.SGD(use_ema=True))), "use_ema=True"),
+        (lambda: training(model=compiled(outputs=2)), "2 outputs"),
         (lambda: training(model=compiled(of=Stepping)), "Stepping with a train_step of its own"),
         (lambda: training(model=compiled(of=Weighing)), "Weighing with a compute_loss of its own"),
     ],
