@@ -152,7 +152,7 @@ def test_a_run_that_has_ended_is_neither_resumed_nor_overwritten(finished):
     out, _ = finished
     with pytest.raises(tff_mf.InputError, match="has ended"):
         invoke(*TREE, "--out", out, "--resume")
-    with pytest.raises(tff_mf.InputError, match="is not empty"):
+    with pytest.raises(tff_mf.InputError, match="holds a run"):
         invoke(*TREE, "--out", out)
 
 

@@ -43,7 +43,7 @@ def test_a_timer_that_was_too_short_withholds_the_guarantee(small_data, tmp_path
     assert result.statement.startswith("NO ε CAN BE STATED: participation: ")
     assert "ε≤" not in result.statement
     assert (result.report.claim.epsilon, result.report.claim.zcdp_rho) == (None, None)
-    with pytest.raises(tff_mf.InputError, match="is not empty"):
+    with pytest.raises(tff_mf.InputError, match="holds a run"):
         program.run(settings, plan, data=small_data, out=tmp_path, without_epsilon=True)
 
 

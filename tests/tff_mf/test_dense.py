@@ -32,6 +32,12 @@ def test_privacy_is_accounted_for_what_runs():
     assert tff_mf.guarantee(mechanism, 1, once, noise_multiplier=1.0).mu >= 1.0
 
 
+def test_a_matrix_whose_noise_grows_beyond_all_digits_is_refused():
+    grows = np.eye(40) - 1.5 * np.tri(40, k=-1)
+    with pytest.raises(tff_mf.InputError, match="dense"):
+        tff_mf.Dense(matrix=grows).cast_to_float32()
+
+
 @pytest.mark.parametrize("entry", [1e-60, 1e60])
 def test_a_matrix_beyond_float32_is_refused_where_it_would_run(entry):
     mechanism = tff_mf.Dense(matrix=[[entry]])

@@ -6,7 +6,7 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from tff_mf.base import in_order, validation
+from tff_mf.base import in_order, matrices, validation
 from tff_mf.base.errors import InputTypeError, InputValueError
 from tff_mf.mechanisms._mechanism import Mechanism
 
@@ -44,8 +44,17 @@ class Dense(Mechanism):
         return self._inverse[:rounds, :rounds].copy()
 
     def cast_to_float32(self) -> Self:
-        with np.errstate(over="ignore"):
-            return dataclasses.replace(self, matrix=self.matrix.astype(np.float32))
+        """Returns the mechanism with its matrix cast to float32, unless noise of it grows beyond all digits."""
+        return self._cast
+
+    @functools.cached_property
+    def _cast(self) -> Self:
+        with np.errstate(over="ignore", invalid="ignore"):
+            cast = dataclasses.replace(self, matrix=self.matrix.astype(np.float32))
+            # Where C⁻¹ grows, rows of noise cancel one another, and the draw of a round is rounded away beside them.
+            products = np.abs(cast._inverse).sum(axis=0) @ np.abs(cast.matrix)
+        matrices.check_digits(self.kind, len(cast.matrix), float(np.max(products)))
+        return cast
 
     @functools.cached_property
     def _inverse(self) -> np.ndarray:

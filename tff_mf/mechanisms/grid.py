@@ -16,7 +16,7 @@ import numpy as np
 
 from tff_mf.base import in_order
 from tff_mf.base.errors import InputTypeError, InputValueError
-from tff_mf.mechanisms._mechanism import BandedMechanism, Mechanism
+from tff_mf.mechanisms._mechanism import BandedMechanism, Mechanism, ToeplitzMechanism
 from tff_mf.mechanisms.recursion import NEW, PAST, Numbers, Recursion, Step, Terms, past_rows, rows_of, unit_vectors
 
 # Largest relative error of one operation in float64.
@@ -235,7 +235,8 @@ class Linear(GridBounds[Mechanism]):
                 "on a grid are not computed: leave out product, stored and exact, and write sums as terms."
             )
         # What gives the first column of a Toeplitz C.
-        self._column = getattr(mechanism, "coefficients", None) if self.recursion.alike else None
+        is_toeplitz = self.recursion.alike and isinstance(mechanism, ToeplitzMechanism)
+        self._column = mechanism.coefficients if is_toeplitz else None
         most = MOST_WHOLE_ROUNDS if self._column is None else MOST_ROUNDS
         self.rounds = min(most, self.recursion.rounds or most, mechanism.max_rounds or most)
         if not 0 < min(self.scales) <= max(self.scales) < math.inf:
