@@ -561,7 +561,7 @@ ARGUMENTS = {
 # Clients, data of the waiting cohort and data to evaluate on, likewise; data may be a function of the cohort.
 CLIENTS = {
     "other clients than planned": (IDS[1:], "population=8"),
-    "a client twice": ([*IDS[1:], IDS[1]], "different"),
+    "a client twice": ([*IDS[1:], IDS[1]], "twice"),
 }
 DATA = {
     "data of others": (
@@ -595,7 +595,7 @@ MISTAKES = {
     "a δ that means nothing": (lambda _: planned(delta=0.2), "delta="),
     # Other settings are in test_guard.py and test_reports.py.
     "another plan in the folder": (lambda w: opened(w.left, planned(insecure_seed=1)), "insecure_seed=1 is not the"),
-    "a round of a run that has ended": (ended, "no cohort waits"),
+    "a round of a run that has ended": (ended, "has ended"),
     "other clients after a restart": (other_clients, "those that the run began with"),
     "a sampler that keeps no schema": (by(lambda allowed: IDS[:2], 2), "may not take part", RefusedCohortError),
     "a sampler of strangers": (by(lambda allowed: ["mallory", allowed[0]]), "none of the clients"),

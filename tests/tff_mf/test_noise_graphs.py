@@ -49,7 +49,6 @@ def test_a_row_that_does_not_change_is_passed_on():
 
 def test_no_matrix_is_part_of_the_graph():
     for mechanism in (
-        tff_mf.Dense(matrix=np.eye(500)),
         tff_mf.Banded(values=np.ones((20, 4000))),
         tff_mf.BandedPlusLowRank(diagonals=np.ones((4, 4000)), left=np.ones((4000, 3)), right=np.ones((4000, 3))),
     ):
