@@ -180,4 +180,5 @@ def test_balls_in_bins_of_the_identity_are_just_above_quadrature():
     found = bins_level(IDENTITY, 7, bins=3, noise_multiplier=2.0, delta=1e-5)
     gram = np.diag([3.0, 2.0, 2.0]) / 4
     exact = [balls_in_bins_oracle.quadrature(gram, found.epsilon, remove=each) for each in (True, False)]
-    assert 0.95e-5 <= max(exact) <= 1e-5
+    # Its bound is one of samples, which claims a little more.
+    assert 0.85e-5 <= max(exact) <= 1e-5

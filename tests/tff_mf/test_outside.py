@@ -267,12 +267,9 @@ def test_a_recursion_that_is_not_the_inverse_has_no_noise(recursion, grid):
 
 
 def test_an_encoder_that_is_not_of_the_noise_has_no_noise():
-    for mechanism in (
-        geometric_with_a_recursion(coefficients=lambda self, n: column(self, n) / 2),
-        any_matrix(np.eye(9), encoder=lambda self, n: np.eye(n) / 2, inverse=lambda self, n: np.eye(n)),
-    ):
-        with pytest.raises(tff_mf.InputError, match="row 0 has the weights"):
-            streams.build_stream(mechanism, dimension=2, stddev=1.0)
+    mechanism = geometric_with_a_recursion(coefficients=lambda self, n: column(self, n) / 2)
+    with pytest.raises(tff_mf.InputError, match="row 0 has the weights"):
+        streams.build_stream(mechanism, dimension=2, stddev=1.0)
 
 
 def test_a_matrix_without_a_recursion_or_an_end_has_no_noise():
