@@ -968,23 +968,6 @@ def _summary(folder: pathlib.Path) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def claim_so_far(folder: pathlib.Path) -> Claim | None:
-    """Returns what the headline of the final report would state if no further round followed; `None` if no ε could be.
-
-    Formal guarantee: the guarantee is the headline's, for the observed rounds of each client, and at least the
-    plan's, since the run would stop early: see `Evidence.stated`.
-
-    Args:
-        folder: The run's folder, whose ledger has the last round as released.
-    """
-    evidence = gather(folder, realised=True)
-    if evidence.ledger is not None:
-        # As if the run ended here: only then can a report know that no round is missing.
-        evidence = dataclasses.replace(evidence, ledger=dataclasses.replace(evidence.ledger, ended=True))
-    claim = claim_of(evidence, checks(evidence))
-    return None if claim.state == REFUSED else claim
-
-
 def _warnings(evidence: Evidence, claim: Claim) -> list[str]:
     """Returns what a reader needs to know, and what voids nothing."""
     record, ledger = evidence.record, evidence.ledger

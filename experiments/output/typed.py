@@ -9,7 +9,7 @@ import sys
 import types
 import typing
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
@@ -164,29 +164,6 @@ def shown(value: object) -> str:
         return f"{value!r:.80}"
     except ValueError:
         return "a number of too many digits"
-
-
-def record(name: str, /, **fields: Any) -> Any:
-    """Returns a record with fields of these types; a field that may also be `UNSET` can be left out."""
-    defaults = [
-        (each, kind, UNSET) if UnsetType in typing.get_args(kind) else (each, kind) for each, kind in fields.items()
-    ]
-    return msgspec.defstruct(name, defaults, bases=(Record,))
-
-
-def one_of(*values: Any) -> Any:
-    """Returns the type of a field that has one of these values."""
-    literal: Any = Literal
-    return literal[values]
-
-
-def problem(value: Any, kind: Any) -> str:
-    """Returns where a value does not conform to a record; an empty text if it does."""
-    try:
-        convert(value, kind)
-    except InputValueError as error:
-        return str(error)
-    return ""
 
 
 def fields_of(kind: type) -> Mapping[str, tuple[type, ...]]:

@@ -15,7 +15,6 @@ LEDGER = "ledger.jsonl"
 METRICS = "metrics.csv"
 # Clients that a private training was evaluated on: they may not train.
 EVALUATED = "evaluated.json"
-TENSORBOARD = "tensorboard"
 CHECKPOINTS = "checkpoints"
 # In the folder of the checkpoints: what secret cohorts follow from.
 COHORTS = "cohorts.key"

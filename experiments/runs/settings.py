@@ -108,7 +108,6 @@ class RunSettings(PrivacySettings, kw_only=True):
         seed: Seed of cohorts and initial model, never of noise.
         reference_model: Whether clients compute with TFF's own Keras model: the same model up to the order of float32
             sums, in more than twice the time. Its fields in files are the same.
-        tensorboard: Write metrics for TensorBoard too.
 
     Example:
         >>> RunSettings(rounds=8, clients_per_round=2, delta=1e-6, min_sep=4, max_participations=2).participation()
@@ -154,7 +153,6 @@ class RunSettings(PrivacySettings, kw_only=True):
     test_examples: Size | str = TEST_EXAMPLES
     seed: _Seed = 0
     reference_model: bool = False
-    tensorboard: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -358,7 +356,6 @@ _GOES_WITH: Sequence[tuple[str, Sequence[Any], str, Any, str]] = (
     ("algorithm", ("fed-sgd",), "client_learning_rate", 1.0, _ONE_GRADIENT),
     ("secret_cohorts", (True,), "dropout", 0, _SUMS_ALONE),
     ("secret_cohorts", (True,), "adaptive_clipping", None, _SUMS_ALONE),
-    ("secret_cohorts", (True,), "tensorboard", False, _SUMS_ALONE),
     ("secret_cohorts", (True,), "restart_every", None, "with which no theorem here covers it"),
     (
         *("secret_cohorts", (True,), "epsilon", None),

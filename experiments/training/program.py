@@ -35,7 +35,6 @@ from ..runs.run_record import begun_record, initial_model_of
 from ..runs.settings import RunSettings
 from ..runs.summary import Summary
 from . import client_batches
-from .board import Board
 from .client_batches import read_ahead
 from .datasets import sentences, sqlite
 from .learning_process import build_process, clip_norm_of
@@ -281,8 +280,6 @@ def _released_again(prepared: PreparedRun, out: pathlib.Path, progress: Progress
     restore_metrics(out / METRICS, progress.round_number, progress.history)
     mode = tff.program.CSVSaveMode.WRITE
     managers = [tff.program.CSVFileReleaseManager(out / METRICS, save_mode=mode, key_fieldname="round")]
-    if prepared.settings.tensorboard:
-        managers.append(Board(out, prepared.settings, prepared.privacy))
     if progress.row:
         _release(managers, progress)
     return managers
@@ -404,7 +401,7 @@ def run(
 
     Files: `metrics.csv` (a row a round), `ledger.jsonl` (who takes part in a round, written before their data are
     read; clients that drop out are in it too), `model.safetensors` (the trained model) and
-    `vocabulary.json`, `summary.json`, and `tensorboard/` if asked for. The guarantee covers the models of all rounds;
+    `vocabulary.json` and `summary.json`. The guarantee covers the models of all rounds;
     it does not cover the evaluation metrics, which are computed without noise on test and validation clients, nor the
     vocabulary, nor the choice of settings. With secret cohorts, nothing that is written depends on them but the models,
     and, until the run has ended, its checkpoints with the secret; how long rounds take is not written either.

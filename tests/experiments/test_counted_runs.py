@@ -3,21 +3,17 @@
 import contextlib
 import json
 import os
-import re
 import shutil
 import threading
 
-import numpy as np
 import pytest
 import run_folders
-import tensorflow as tf
 
 import tff_mf
 from tff_mf.experiments import reports
 from tff_mf.experiments.runs import ledger, metrics, names, server_loop
 from tff_mf.experiments.runs.folders import ExecutionSettings
-from tff_mf.experiments.training import board, program
-from tff_mf.numerics import digits
+from tff_mf.experiments.training import program
 
 from .shared import StoppedError, rows, small_settings, stop_after, took_part
 from .small_runs import ROUNDS, trained
@@ -51,52 +47,24 @@ SCHEMA = tff_mf.MinSep(min_sep=2, max_participations=4)
 PRIVACY = run_folders.plan(
     mechanism=tff_mf.Tree(8), rounds=8, sampling=SCHEMA, cohort=4, noise_multiplier=8.0, clip_norm=0.5
 )
-SETTINGS = small_settings(PRIVACY, **SMALL, tensorboard=True)
-OWN = {"clip_norm", "noise_stddev_of_z_in_the_mean", "epsilon_so_far", "epsilon_so_far_of_those_that_train"}
+SETTINGS = small_settings(PRIVACY, **SMALL)
 
 
-def scalars(folder):
-    """The values of each curve by round; of one that was released twice, the last."""
-    found = {}
-    for events in sorted((folder / names.TENSORBOARD).iterdir()):
-        for event in tf.compat.v1.train.summary_iterator(str(events)):
-            for value in event.summary.value:
-                found.setdefault(value.tag, {})[event.step] = float(tf.make_ndarray(value.tensor))
-    return found
-
-
-def headline(folder):
-    """ε as the report of a run states it, and that of those that train."""
-    text = reports.build(folder, realised=True).headline
-    return [float(each) for each in re.findall(r"ε≤([\d.]+)", text)], text
-
-
-def test_epsilon_so_far_is_what_the_report_would_state(small_data, tmp_path):
+def test_a_run_that_stops_early_states_what_was_planned(small_data, tmp_path):
     with pytest.raises(StoppedError):
         program.run(SETTINGS, PRIVACY, data=small_data, out=tmp_path, on_round=stop_after(4))
     ended = tmp_path.with_name("ended")
     shutil.copytree(tmp_path, ended)
     with server_loop.open_loop(ended) as loop:
         loop.record_end()
-    (stated, as_float32), text = headline(ended)
-    assert "all 4 models" in text
-    found = scalars(tmp_path)
-    assert set(found["epsilon_so_far"]) == {2, 4}
-    assert all(0 <= each - stated < 1e-6 for each in found["epsilon_so_far"].values())
-    assert found["epsilon_so_far_of_those_that_train"][4] == pytest.approx(as_float32)
-    # A run that stops early states what was planned.
-    assert stated == float(digits.rounded_up(PRIVACY.epsilon))
-    assert set(found["clip_norm"].values()) == {0.5}
-    assert found["noise_stddev_of_z_in_the_mean"][1] == 8.0 * 2 / 4 * 0.5 / 2
-    assert set(found) - OWN == {"seconds", *reports.read_record(tmp_path).evaluation_columns}
+    early = reports.build(ended, realised=True)
+    assert "all 4 models" in early.headline
+    assert early.claim.epsilon == pytest.approx(PRIVACY.epsilon, rel=1e-9)
+    assert early.claim.epsilon_as_run == pytest.approx(PRIVACY.epsilon_as_run, rel=1e-9)
 
-    program.run(SETTINGS, PRIVACY, data=small_data, out=tmp_path, execution=ExecutionSettings(resume=True))
-    (stated, _), text = headline(tmp_path)
-    assert "all 8 models" in text
-    found = scalars(tmp_path)["epsilon_so_far"]
-    assert set(found) == {2, 4, 6, 8}
-    assert 0 <= found[8] - stated < 1e-6
-    assert found[8] <= found[6]
+    result = program.run(SETTINGS, PRIVACY, data=small_data, out=tmp_path, execution=ExecutionSettings(resume=True))
+    assert "all 8 models" in result.statement
+    assert result.claim.epsilon <= early.claim.epsilon
 
     for name, change in (
         ("insecure_seed", lambda run: run | {"insecure_seed": 3}),
@@ -106,16 +74,8 @@ def test_epsilon_so_far_is_what_the_report_would_state(small_data, tmp_path):
         file = tmp_path / names.RUN_JSON
         before = file.read_bytes()
         file.write_text(json.dumps(change(json.loads(before))))
-        assert reports.claim_so_far(tmp_path) is None, name
+        assert reports.build(tmp_path, realised=True).claim.epsilon is None, name
         file.write_bytes(before)
-    assert reports.claim_so_far(tmp_path) is not None
-
-
-@pytest.mark.parametrize("epsilon", [2.0, 2.0001, 0.1, 7.999, 1e-9, 123.4567])
-def test_what_tensorboard_keeps_is_never_smaller(epsilon):
-    kept = np.float32(board._upwards(epsilon))
-    assert float(kept) >= float(digits.rounded_up(epsilon)) >= epsilon
-    assert float(kept) < epsilon + 0.0011 + epsilon * 1e-6
 
 
 @pytest.fixture

@@ -166,7 +166,7 @@ def by_command(small_data, tmp_path_factory):
     )
     out = root / "run"
     flags = ["--dataset", f"sqlite:{small_data}", "--config", str(config), "--set", "cohort=6", "--out", str(out)]
-    done = invoke("train", "--force", *FLAGS, *flags, "--set", "tensorboard=true", "--json")
+    done = invoke("train", "--force", *FLAGS, *flags, "--json")
     assert done.exit_code == 0, done.output
     return types.SimpleNamespace(out=out, summary=json.loads(done.stdout))
 
