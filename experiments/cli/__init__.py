@@ -1,7 +1,6 @@
 """The `tff-mf` command; each subcommand is imported when it runs."""
 
 import contextlib
-import errno
 import gc
 import importlib
 import os
@@ -37,71 +36,30 @@ _SETTINGS = {
     "rich_help_config": {
         # Headings and columns, without boxes.
         "theme": "default-slim",
-        "default_string": "\\[default: {}]",
-        "delimiter_slash": " / ",
-        "padding_helptext_first_line": (0, 0, 1, 0),
         "text_paragraph_linebreaks": "\n\n",
         "option_groups": {"*": [{"name": name, "options": options.split()} for name, options in _PANELS.items()]},
     },
 }
-_INTERRUPTED = "tff-mf: interrupted"
+_INTERRUPTED = "interrupted"
 # By default Python looks for garbage so often that importing TensorFlow, which makes none, takes up to a tenth longer.
 _OBJECTS_BEFORE_COLLECTION = 20_000
 
-# The machine lacks space or handles: reported in one line, without a traceback.
-_SHORTAGES = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS, errno.EMFILE, errno.ENFILE)
-
 
 class _Commands(click.RichGroup):
-    """The commands in the order of use; without one, the help is printed, with status 2."""
-
-    context_class = _boundary.Context
+    """The commands in the order of use."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(_COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in _COMMANDS:
-            return None
+            raise click.UsageError(f"no such command {cmd_name!r}{validation.did_you_mean(cmd_name, _COMMANDS)}", ctx)
         name = cmd_name.replace("-", "_")
         return getattr(importlib.import_module(f"{__name__}.{name}"), name)
 
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        if not args and not ctx.resilient_parsing:
-            # To stderr, since there is no result.
-            click.echo(ctx.get_help(), err=True)
-            ctx.exit(2)
-        return super().parse_args(ctx, args)
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args[0] not in _COMMANDS and not ctx.resilient_parsing:
-            meant = validation.did_you_mean(args[0], _COMMANDS)
-            raise click.UsageError(f"no such command {args[0]!r}{meant}", ctx)
-        name, command, rest = super().resolve_command(ctx, args)
-        return name, command, rest
-
-
-def _show_version(context: click.Context, parameter: click.Parameter, asked: bool) -> None:
-    if not asked or context.resilient_parsing:
-        return
-    # A checkout asks git for it, which no other command has to wait for.
-    import tff_mf
-
-    click.echo(f"tff-mf, version {tff_mf.__version__}")
-    context.exit()
-
 
 @click.group(cls=_Commands, context_settings=_SETTINGS)
-@click.option(
-    "--version",
-    is_flag=True,
-    is_eager=True,
-    expose_value=False,
-    callback=_show_version,
-    help="Show the version, with the commit that it was built from, and exit.",
-)
+@click.version_option(package_name="tff-mf")
 def cli() -> None:
     """Matrix-factorization noise for differentially private federated learning."""
 
@@ -125,30 +83,22 @@ def main() -> NoReturn:
     try:
         status = cli.main(standalone_mode=False)
     except click.ClickException as error:
-        _refuse(error.format_message())
+        _end(2, error.format_message())
     except InputError as error:
-        _refuse(_boundary.with_origin(error))
+        _end(2, _boundary.with_origin(error))
     except (KeyboardInterrupt, click.Abort):
-        click.echo(_INTERRUPTED, err=True)
-        sys.exit(1)
+        _end(1, _INTERRUPTED)
     except MemoryError as error:
-        why = f": {error}" if str(error) else ""
-        click.echo(f"tff-mf: {_boundary.line(f'not enough memory{why}')}; saved files are intact", err=True)
-        sys.exit(1)
+        _end(1, f"not enough memory{f': {error}' if str(error) else ''}; saved files are intact")
     except Exception as error:
         shortage = _shortage(error)
         if shortage is not None:
             where = f"{shortage.filename}: " if shortage.filename else ""
-            click.echo(f"tff-mf: {where}{shortage.strerror}; saved files are intact (train: --resume)", err=True)
-            sys.exit(1)
-        unusable = _boundary.unusable(error, _boundary.invoked()) if isinstance(error, OSError) else None
-        if unusable is not None:
-            _refuse(unusable)
+            _end(1, f"{where}{shortage.strerror}; saved files are intact (train: --resume)")
         # TensorFlow may turn an interrupt into another error.
         if signal.getsignal(signal.SIGINT) is not _end_now:
             raise
-        click.echo(_INTERRUPTED, err=True)
-        sys.exit(1)
+        _end(1, _INTERRUPTED)
     finally:
         _end_tff()
     sys.exit(status if isinstance(status, int) else 0)
@@ -195,7 +145,7 @@ def _end_if_dropped(dropped: "sys.UnraisableHookArgs") -> None:
 def _end_now(*_: object) -> NoReturn:
     """Ends an interrupted process at once, with one line."""
     with contextlib.suppress(OSError, ValueError):
-        os.write(sys.stderr.fileno(), f"{_INTERRUPTED}\n".encode())
+        os.write(sys.stderr.fileno(), f"tff-mf: {_INTERRUPTED}\n".encode())
     _end_at_once(1)
 
 
@@ -211,9 +161,9 @@ def _end_at_once(status: int) -> NoReturn:
 def _shortage(error: BaseException | None) -> OSError | None:
     """Returns the shortage, such as a full disk, behind an error: TensorFlow raises its own errors for it."""
     while error is not None:
-        found = error if isinstance(error, OSError) else _seen_by_tensorflow(error)
-        if found is not None and found.errno in _SHORTAGES:
-            return found
+        of_system = error if isinstance(error, OSError) else _seen_by_tensorflow(error)
+        if of_system is not None and of_system.errno in _boundary.SHORTAGES:
+            return of_system
         error = error.__cause__ or error.__context__
     return None
 
@@ -224,9 +174,10 @@ def _seen_by_tensorflow(error: BaseException) -> OSError | None:
         return None
     # "metrics.csv.tmp; No space left on device"
     where, _, why = str(error).partition("; ")
-    return next((OSError(each, os.strerror(each), where) for each in _SHORTAGES if os.strerror(each) in why), None)
+    codes = (code for code in _boundary.SHORTAGES if os.strerror(code) in why)
+    return next((OSError(code, os.strerror(code), where) for code in codes), None)
 
 
-def _refuse(message: str) -> NoReturn:
+def _end(status: int, message: str) -> NoReturn:
     click.echo(f"tff-mf: {_boundary.line(message)}", err=True)
-    sys.exit(2)
+    sys.exit(status)

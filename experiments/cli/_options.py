@@ -24,7 +24,6 @@ from ..runs.derived import WORDS as GRID_WORDS
 from ..runs.settings import FIELDS, RunSettings
 from ..sampling.settings import SAMPLINGS
 from ._boundary import Command as Command
-from ._boundary import called
 from ._flags import Flags
 
 Function = Callable[..., Any]
@@ -259,22 +258,15 @@ def check_plot(file: str | None) -> None:
     plots.checked_path(file)
 
 
-def check_together(alone: Mapping[str, Collection[str]], needs: Mapping[str, str] | None = None) -> None:
-    """Refuses options that another one makes meaningless.
-
-    `alone` has, for each option that leaves out the usual work, the parameters that it goes with; `needs`, for each
-    option that only another one gives a meaning, that one.
-    """
+def check_together(alone: Mapping[str, Collection[str]]) -> None:
+    """Refuses parameters beside an option that leaves out the usual work; `alone` has those that it goes with."""
     context = get_current_context()
-    flags = {each.name: called(each, context) for each in context.command.params}
-    given = [name for name in flags if name and context.get_parameter_source(name) is not ParameterSource.DEFAULT]
-    for name in given:
-        other = (needs or {}).get(name, name)
-        if other not in given:
-            raise click.UsageError(f"{flags[name]} goes with {flags[other]}.")
-        others = [each for each in given if each != name and each not in alone.get(name, given)]
-        if others:
-            raise click.UsageError(f"{flags[others[0]]} does not go with {flags[name]}: leave one of them out.")
+    flags = {param.name or "": max(param.opts, key=len) for param in context.command.params}
+    given = [name for name in flags if context.get_parameter_source(name) is not ParameterSource.DEFAULT]
+    for name, goes_with in alone.items():
+        others = [flags[other] for other in given if other != name and other not in goes_with]
+        if name in given and others:
+            raise click.UsageError(f"{others[0]} does not go with {flags[name]}: leave one of them out.")
 
 
 def of_record(kind: type, *names: str, more: Sequence[str] = ()) -> Callable[[Function], Function]:

@@ -12,6 +12,7 @@ import click
 import forking
 import msgspec
 import pytest
+import rich_click
 
 import tff_mf
 from tff_mf.experiments import cli
@@ -81,8 +82,8 @@ def test_an_option_of_a_setting_has_the_name_and_the_default_of_the_runs_record(
 
 def test_the_command_line_is_small_enough_to_learn():
     counted = {name: sum(isinstance(each, click.Option) for each in command.params) for name, command in LEAVES.items()}
-    assert sum(counted.values()) + len(cli.cli.params) <= 220
-    assert counted["train"] <= 45
+    assert sum(counted.values()) <= 110
+    assert counted["train"] <= 20
     for name in LEAVES:
         assert len(options_of(printed(*name.split(), "--help"))) == counted[name], name
 
@@ -160,11 +161,7 @@ def test_a_python_caller_sees_the_names_of_python():
 
 def test_without_a_command_the_help_is_printed_with_status_2(typed):
     status, out, err = typed()
-    helped = typed("--help")
-    assert (status, out) == (2, "")
-    assert (0, err, "") == helped
-    assert err.startswith("Usage: tff-mf [OPTIONS] COMMAND")
-    assert "Commands:" in map(str.rstrip, err.splitlines())
+    assert (status, out + err) == (2, typed("--help")[1])
 
 
 def test_an_unrelated_word_gets_no_suggestion(typed):
@@ -175,7 +172,7 @@ def test_an_unrelated_word_gets_no_suggestion(typed):
 def test_help_breaks_no_flag_and_names_none_that_does_not_exist(name):
     command = {**LEAVES, "": cli.cli}[name]
     settings = {"terminal_width": 78, "rich_help_config": cli._SETTINGS["rich_help_config"]}
-    text = command.get_help(_boundary.Context(command, info_name=f"tff-mf {name}".strip(), **settings))
+    text = command.get_help(rich_click.RichContext(command, info_name=f"tff-mf {name}".strip(), **settings))
     assert max(map(len, text.splitlines())) <= 80
     assert "..." not in text.replace("[ARGS]...", "")
     assert {word.strip(".,;:()`") for word in text.split() if word.startswith("--")} <= FLAGS
