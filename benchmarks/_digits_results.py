@@ -112,15 +112,15 @@ def _draw(cells: Sequence[Cell], setting: Cell, path: pathlib.Path) -> None:
             spans = [interval([100 * value for value in cell["test"].values()]) for cell in own]
             label = f"{name} (DP-SGD)" if name == "identity" else name
             means, halves = zip(*spans, strict=True)
-            accuracy.errorbar(at, means, halves, label=label, capsize=2, **styles[name].line())
+            accuracy.errorbar(at, means, halves, label=label, capsize=2, **styles[name])
         accuracy.set_xscale("log")
-        plots.ticks_at(accuracy.xaxis, {cell["epsilon"]: f"{cell['epsilon']:g}" for cell in cells})
+        plots.plain_ticks(accuracy.xaxis)
         accuracy.set_ylabel("test accuracy, %")
         accuracy.set_ylim(bottom=76)  # Below the curves there is room for the legend.
         accuracy.legend(loc="lower right")
         for name, ratios in setting["errors_relative_to_dp_sgd"].items():
-            error.plot(setting["epsilons"], ratios, **styles[name].line())
-        error.axhline(1, **styles["identity"].line() | {"marker": ""})
+            error.plot(setting["epsilons"], ratios, **styles[name])
+        error.axhline(1, **styles["identity"] | {"marker": ""})
         error.set_xscale("log")
         error.set_yscale("log")
         plots.plain_ticks(error.xaxis)

@@ -77,22 +77,22 @@ def draw(found: Mapping[str, Any], path: pathlib.Path) -> None:
         drawn.legend(*places.flat[0].get_legend_handles_labels(), loc="outside upper center", ncols=4)
 
 
-def _over_clients(model: str, part: Mapping[str, Any], looks: Mapping[str, plots.Style], panel: Any) -> None:
+def _over_clients(model: str, part: Mapping[str, Any], looks: Mapping[str, Any], panel: Any) -> None:
     own = {_CLIENTS[model]: part["times"]} | {int(number): times for number, times in part["clients"].items()}
     for peer in next(iter(part["clients"].values())):
         values = [1000 * _cpu(own[number][peer]) / number for number in sorted(own)]
-        panel.plot(sorted(own), values, label=peer, **looks[peer].line())
+        panel.plot(sorted(own), values, label=peer, **looks[peer])
     panel.set(xscale="log", yscale="log", xlabel="clients a round", ylabel="CPU milliseconds a client")
     panel.set_title(_TITLES[model].split(",")[0])
     _finish(panel)
 
 
-def _over_sizes(sizes: Mapping[str, Any], looks: Mapping[str, plots.Style], panel: Any) -> None:
+def _over_sizes(sizes: Mapping[str, Any], looks: Mapping[str, Any], panel: Any) -> None:
     numbers = sorted(map(int, sizes))
     millions = [number / 1e6 for number in numbers]
     for peer in sizes[str(numbers[0])]["times"]:
         values = [_cpu(sizes[str(number)]["times"][peer]) for number in numbers]
-        panel.plot(millions, values, label=peer, **looks[peer].line())
+        panel.plot(millions, values, label=peer, **looks[peer])
     panel.set(xscale="log", yscale="log", xlabel="millions of parameters", ylabel="CPU seconds a round")
     panel.set_title("light model, 10 clients")
     _finish(panel)
@@ -109,7 +109,7 @@ def _finish(panel: Any) -> None:
 
 def _over_rounds(memory: Mapping[str, Sequence[float]], panel: Any) -> None:
     for name, look in plots.styles(["worker", "python"]).items():
-        panel.plot(memory["round"], [each / 1e6 for each in memory[name]], label=name, color=look.color)
+        panel.plot(memory["round"], [each / 1e6 for each in memory[name]], label=name, color=look["color"])
     panel.set(xlabel="round of 100 clients", ylabel="memory, MB", ylim=(0, None))
     panel.set_title("memory of Python and of TFF's worker")
     panel.legend()

@@ -206,11 +206,11 @@ def _sweep(plot: str | None) -> None:
         memory = {"color": "black", "linestyle": ":", "linewidth": 0.9}
         bands, seconds = zip(*against_bands, strict=True)
         (style,) = plots.styles(["banded-toeplitz"]).values()
-        left.loglog(bands, 1000 * np.array(seconds), label="banded Toeplitz, mean of a round", **style.line())
+        left.loglog(bands, 1000 * np.array(seconds), label="banded Toeplitz, mean of a round", **style)
         left.loglog(bands, 4e9 * np.array(bands) / bytes_a_second, label="reading all rows once", **memory)
         left.set(xlabel="bands, for 1,000,000 parameters", ylabel="milliseconds a round")
         for name, style in plots.styles(fixed).items():
-            right.loglog(DIMENSIONS, 1000 * np.array(against_dimension[name]), label=name, **style.line())
+            right.loglog(DIMENSIONS, 1000 * np.array(against_dimension[name]), label=name, **style)
         right.loglog(DIMENSIONS, 4e3 * np.array(DIMENSIONS) / bytes_a_second, label="reading one row", **memory)
         right.set(xlabel="parameters", ylabel="milliseconds a round")
         for axes in (left, right):

@@ -5,9 +5,7 @@ and dashes, for printers without colors. Widths suit a paper: one column, or the
 """
 
 import contextlib
-import dataclasses
 import itertools
-import math
 import os
 import pathlib
 from collections.abc import Iterable, Iterator, Mapping
@@ -23,7 +21,6 @@ from tff_mf.base.errors import InputValueError
 
 from .output import files
 
-ENDINGS = (".png", ".svg", ".pdf")
 COLUMN, PAGE = 3.4, 7.0
 _DOTS_PER_INCH = 300
 
@@ -41,6 +38,9 @@ SETTINGS = {
     "grid.linewidth": 0.5,
     "lines.linewidth": 1.2,
     "lines.markersize": 4,
+    # Hollow, so that no marker hides another.
+    "lines.markerfacecolor": "none",
+    "lines.markeredgewidth": 0.9,
     "legend.frameon": False,
     "legend.handlelength": 3.2,
     "figure.constrained_layout.use": True,
@@ -51,75 +51,25 @@ SETTINGS = {
     "svg.hashsalt": "tff-mf",
     "pdf.fonttype": 42,
 }
-_NO_DATES: Mapping[str, Mapping[str, Any]] = {
-    ".png": {},
-    ".svg": {"Date": None},
-    ".pdf": {"CreationDate": None},
-}
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Style:
-    """The look of a curve: one of Okabe and Ito's colors, and Matplotlib's marker and line style."""
-
-    color: str
-    marker: str
-    dashes: Any
-
-    def faint(self) -> dict[str, Any]:
-        """Returns the arguments of `Axes.plot` for what stands behind other lines."""
-        return {"color": self.color, "linewidth": 0.4, "alpha": 0.4}
-
-    def line(self) -> dict[str, Any]:
-        """Returns the arguments of `Axes.plot`; markers are hollow, so that none hides another."""
-        return {
-            "color": self.color,
-            "marker": self.marker,
-            "linestyle": self.dashes,
-            "markerfacecolor": "none",
-            "markeredgewidth": 0.9,
-        }
-
-
+# What says when a picture was drawn, by the ending of its file.
+_DATES: Mapping[str, Mapping[str, Any]] = {".png": {}, ".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
 # Without yellow, which is too light for a thin line.
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#56B4E9", "#E69F00", "#777777")
-_MARKERS = ("o", "s", "^", "v", "D", "P", "X", "*")
-_DASHES: tuple[Any, ...] = ("-", *((0, lengths) for lengths in (
-    (5, 1.5), (1, 1), (5, 1.5, 1, 1.5), (8, 2), (3, 1, 1, 1, 1, 1), (2, 1.5), (1, 2.5)
-)))  # fmt: skip
-# A mechanism looks the same in all pictures.
-_MECHANISMS = (
-    *("blt", "banded", "banded-toeplitz", "dense"),
-    *("tree-full", "tree-online", "identity", "tree-vanilla"),
-)
-_PLACES = {name: place for place, name in enumerate(_MECHANISMS)}
+_MARKERS = ("o", "s", "^", "v", "D", "P", "X")
+_DASHES = ("-", (0, (5, 1.5)), (0, (1, 1)), (0, (5, 1.5, 1, 1.5)), (0, (8, 2)))
 
 
-def styles(names: Iterable[str]) -> dict[str, Style]:
-    """Returns a style for each name: its mechanism's if no earlier name has it, otherwise an unused one.
+def styles(names: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """Returns color, marker and line of each name, as arguments of `Axes.plot`; no two of 280 names look the same.
 
     Example:
-        >>> chosen = styles(["identity", "blt, buffers 2", "blt, buffers 4"])
-        >>> chosen["blt, buffers 2"].color, len({(each.marker, each.dashes) for each in chosen.values()})
-        ('#0072B2', 3)
+        >>> chosen = styles(["blt, buffers 2", "blt, buffers 4"])
+        >>> [look["color"] for look in chosen.values()]
+        ['#0072B2', '#D55E00']
     """
-    names = list(dict.fromkeys(names))
-    taken: dict[str, int] = {}
-    for name in names:
-        place = _PLACES.get(name.split(",")[0])
-        if place is not None and place not in taken.values():
-            taken[name] = place
-    free = (place for place in itertools.count() if place not in taken.values())
-    for name in names:
-        if name not in taken:
-            taken[name] = next(free)
-    found = {}
-    for name in names:
-        # From the ninth on, markers and dashes are paired differently.
-        turn, index = divmod(taken[name], len(COLORS))
-        dashes = _DASHES[(index + turn) % len(_DASHES)]
-        found[name] = Style(color=COLORS[index], marker=_MARKERS[index], dashes=dashes)
-    return found
+    looks = zip(itertools.cycle(COLORS), itertools.cycle(_MARKERS), itertools.cycle(_DASHES), strict=False)
+    keys = ("color", "marker", "linestyle")
+    return {name: dict(zip(keys, look, strict=True)) for name, look in zip(dict.fromkeys(names), looks, strict=False)}
 
 
 def setting(rounds: int, participation: tff_mf.Participation) -> str:
@@ -134,51 +84,16 @@ def setting(rounds: int, participation: tff_mf.Participation) -> str:
     return f"n = {rounds:,}, b = {participation.min_sep:,}, k = {participation.max_participations:,}"
 
 
-def multiples(min_sep: int, rounds: int, *, most: int = 6) -> dict[float, str]:
-    """Returns ticks at 0, b and multiples of b up to n, few enough that their labels do not overlap.
-
-    Example:
-        >>> multiples(342, 1026)
-        {0: '0', 342: 'b', 684: '2b', 1026: '3b'}
-        >>> list(multiples(10, 300).values())
-        ['0', '5b', '10b', '15b', '20b', '25b', '30b']
-        >>> list(multiples(400, 4000).values())
-        ['0', 'b', '3b', '5b', '7b', '9b']
-    """
-    step = -(-rounds // (min_sep * most))
-    # Starts at b, unless that would overlap 0.
-    times = [0, *range(1 if step <= 3 else step, rounds // min_sep + 1, step)]
-    return {each * min_sep: times_b(each) for each in times}
-
-
-def times_b(times: int) -> str:
-    """Returns the label of a multiple of b.
-
-    Example:
-        >>> times_b(1), times_b(3)
-        ('b', '3b')
-    """
-    return {0: "0", 1: "b"}.get(times, f"{times}b")
-
-
 def plain_ticks(axis: Any) -> None:
     """Labels a logarithmic axis in plain digits, as densely as its range allows."""
     low, high = axis.get_view_interval()
-    decades = math.log10(high / low) if 0 < low < high else 0.0
-    if decades > 2:
+    if high > 100 * low:
         axis.set_major_locator(ticker.LogLocator(numticks=6))
-    elif decades > 0.7:
+    elif high > 5 * low:
         axis.set_major_locator(ticker.LogLocator(subs=(1.0, 2.0, 5.0), numticks=12))
     else:
         axis.set_major_locator(ticker.MaxNLocator(5))
     axis.set_major_formatter(ticker.FuncFormatter(lambda value, _: shown(value)))
-    axis.set_minor_locator(ticker.NullLocator())
-
-
-def ticks_at(axis: Any, labels: Mapping[float, str]) -> None:
-    """Puts ticks at the keys of `labels` and nowhere else."""
-    axis.set_major_locator(ticker.FixedLocator(list(labels)))
-    axis.set_major_formatter(ticker.FixedFormatter(list(labels.values())))
     axis.set_minor_locator(ticker.NullLocator())
 
 
@@ -217,11 +132,11 @@ def picture(
         yield drawn, drawn.subplots(rows, columns, squeeze=False, **options)
         with files.writing(path, "plot"):
             with files.atomic_file(path) as file:
-                drawn.savefig(file, dpi=_DOTS_PER_INCH, format=ending[1:], metadata=_NO_DATES[ending])
+                drawn.savefig(file, dpi=_DOTS_PER_INCH, format=ending[1:], metadata=_DATES[ending])
             files.sync_folder(path.parent)
 
 
-def checked_path(path: str | os.PathLike, option: str = "plot") -> pathlib.Path:
+def checked_path(path: str | os.PathLike) -> pathlib.Path:
     """Returns the path of a picture; refuses a format that is not known, and what cannot be written.
 
     Example:
@@ -229,11 +144,11 @@ def checked_path(path: str | os.PathLike, option: str = "plot") -> pathlib.Path:
         Traceback (most recent call last):
         tff_mf.base.errors.InputValueError: plot='losses.jpg' must end in .png, .svg or .pdf.
     """
-    validation.instance(option, path, (str, os.PathLike), "pass the path of a picture")
+    validation.instance("plot", path, (str, os.PathLike), "pass the path of a picture")
     path = pathlib.Path(path)
-    if path.suffix.lower() not in ENDINGS:
-        raise InputValueError(f"{option}={str(path)!r} must end in .png, .svg or .pdf.")
-    files.check_file(path, option)
+    if path.suffix.lower() not in _DATES:
+        raise InputValueError(f"plot={str(path)!r} must end in .png, .svg or .pdf.")
+    files.check_file(path, "plot")
     return path
 
 
@@ -243,7 +158,6 @@ _MOST_ROUNDS_DRAWN = 4096
 _MOST_CELLS = 1024
 # Relative to the largest entry: smaller entries are rounding errors, or zero.
 _SMALLEST_DRAWN = 1e-12
-_POSITIVE, _NEGATIVE = styles(["blt", "banded"]).values()
 
 
 def draw_mechanism(
@@ -255,24 +169,20 @@ def draw_mechanism(
 ) -> None:
     """Draws C, C⁻¹ and B = A·C⁻¹ as images, the first columns of C and C⁻¹, and the error of each round.
 
-    Ticks are at multiples of the b of the participation, and the ending of the path is the format.
+    The ending of the path is the format.
     """
     check_rounds(rounds)
     inverse = drawn.inverse(rounds)
     matrices = {"C": drawn.encoder(rounds), "C⁻¹": inverse, "B = A·C⁻¹": workload.applied_to(inverse)}
-    ticks = multiples(participation.min_sep, rounds) if participation.max_participations > 1 else {}
     with picture(path, size=(PAGE, 4.4), rows=2, columns=3) as (whole, panels):
         for axes, (name, matrix) in zip(panels[0], matrices.items(), strict=True):
-            _image(whole, axes, name, matrix, ticks)
+            _image(whole, axes, name, matrix)
         for axes, name in zip(panels[1], ("C", "C⁻¹"), strict=False):
-            _column(axes, name, matrices[name][:, 0], participation.min_sep if ticks else None)
-        errors = np.linalg.norm(matrices["B = A·C⁻¹"], axis=1)
+            _column(axes, name, matrices[name][:, 0])
         axes = panels[1, 2]
-        axes.plot(errors, color=_POSITIVE.color)
+        axes.plot(np.linalg.norm(matrices["B = A·C⁻¹"], axis=1), color=COLORS[0])
         axes.set(title="error of each round, σ = ζ = 1", xlabel="round t", ylabel="‖row t of B‖", ylim=(0, None))
-        if ticks:
-            ticks_at(axes.xaxis, ticks)
-        whole.suptitle(f"{_name(drawn)}: {setting(rounds, participation)}")
+        whole.suptitle(f"{drawn.kind.replace('_', '-')}: {setting(rounds, participation)}")
 
 
 def check_rounds(rounds: int) -> None:
@@ -281,7 +191,7 @@ def check_rounds(rounds: int) -> None:
         raise InputValueError(f"rounds={rounds} are too many to draw: --plot takes at most {_MOST_ROUNDS_DRAWN}.")
 
 
-def _image(whole: Any, axes: Any, name: str, matrix: np.ndarray, ticks: Mapping[float, str]) -> None:
+def _image(whole: Any, axes: Any, name: str, matrix: np.ndarray) -> None:
     # The diagonal would make the rest invisible, so the scale ignores the largest hundredth of the entries.
     limit = np.quantile(np.abs(matrix[np.tri(len(matrix), dtype=bool)]), 0.99) or 1.0
     edges = (-0.5, len(matrix) - 0.5, len(matrix) - 0.5, -0.5)
@@ -292,9 +202,6 @@ def _image(whole: Any, axes: Any, name: str, matrix: np.ndarray, ticks: Mapping[
     whole.colorbar(image, ax=axes, shrink=0.85, extend="both" if np.abs(matrix).max() > limit else "neither")
     axes.set(title=name, xlabel="column", ylabel="round t")
     axes.grid(visible=False)
-    if ticks:
-        ticks_at(axes.xaxis, ticks)
-        ticks_at(axes.yaxis, {at: f"{at:,}" for at in ticks})
 
 
 def _cells(matrix: np.ndarray) -> np.ndarray:
@@ -306,47 +213,20 @@ def _cells(matrix: np.ndarray) -> np.ndarray:
     return sums / np.outer(counts, counts)
 
 
-def _column(axes: Any, name: str, column: np.ndarray, min_sep: int | None) -> None:
+def _column(axes: Any, name: str, column: np.ndarray) -> None:
     """Draws magnitudes on logarithmic scales, with the diagonal at 0."""
-    lags = np.arange(len(column))
-    for sign, style, label in ((1, _POSITIVE, "positive"), (-1, _NEGATIVE, "negative")):
-        chosen = sign * column > 0
-        if chosen[1:].any():
-            values = np.where(chosen, np.abs(column), np.nan)
-            axes.plot(lags, values, color=style.color, linestyle=style.dashes, label=label)
-            # A line needs neighboring entries, which columns of a tree do not always have.
-            alone = chosen & ~np.append(chosen[1:], False) & ~np.insert(chosen[:-1], 0, False)
-            dots = {"color": style.color, "linestyle": "", "marker": ".", "clip_on": False}
-            # Without points, an unclipped line has no bounds, and the layout of the figure collapses.
-            if alone[1:].any():
-                axes.plot(lags[1:][alone[1:]], np.abs(column[1:][alone[1:]]), **dots)
-    axes.plot(lags[:1], np.abs(column[:1]), **{**_POSITIVE.line(), "linestyle": ""}, label="diagonal", clip_on=False)
-    if not column[1:].any():
-        axes.text(0.5, 0.7, "all others are 0", transform=axes.transAxes, ha="center")
+    smallest = _SMALLEST_DRAWN * np.abs(column).max()
+    for sign, color, label in ((1, COLORS[0], "positive"), (-1, COLORS[1], "negative")):
+        rows = np.flatnonzero(sign * column > smallest)
+        if rows.size:
+            # Points, since the entries of one sign need not be neighbors.
+            look = {"color": color, "markerfacecolor": color, "markersize": 3, "clip_on": False}
+            axes.plot(rows, np.abs(column[rows]), ".", label=label, **look)
     axes.set(title=f"first column of {name}, magnitude", xlabel="rounds after the diagonal", yscale="log")
     axes.set_xscale("symlog", linthresh=1, linscale=0.4)
     axes.set_xlim(-0.15, max(1, len(column)))
-    axes.set_ylim(bottom=max(axes.get_ylim()[0], _SMALLEST_DRAWN * np.abs(column).max()))
-    ticks_at(axes.xaxis, _logarithmic(min_sep, len(column)))
     plain_ticks(axes.yaxis)
+    powers = [10**power for power in range(len(str(len(column))))]
+    axes.xaxis.set_major_locator(ticker.FixedLocator([0, *powers]))
+    axes.xaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _: shown(value)))
     axes.legend()
-
-
-def _logarithmic(min_sep: int | None, rounds: int) -> dict[float, str]:
-    """Returns ticks at 0, at powers of ten below b, and at b and as many of its multiples as fit."""
-    end = rounds if min_sep is None else min_sep / 2
-    powers = [10**power for power in range(len(str(rounds))) if 10**power < end]
-    shown: dict[float, str] = {0: "0"} | {at: f"{at:,}" for at in powers}
-    if min_sep is not None:
-        times = itertools.takewhile(lambda each: each * min_sep < rounds, (4**power for power in itertools.count()))
-        shown |= {each * min_sep: times_b(each) for each in times}
-    return shown
-
-
-def _name(drawn: tff_mf.Mechanism) -> str:
-    kind = drawn.kind.replace("_", "-")
-    for parameter in ("buffers", "bands", "variant"):
-        value = getattr(drawn, parameter, None)
-        if value is not None:
-            return f"{kind}-{value}" if isinstance(value, str) else f"{kind}, {value} {parameter}"
-    return kind

@@ -264,17 +264,16 @@ def test_figures_of_results_are_what_their_command_wrote():
     page = (DOCS / "results.md").read_text()
     result = typed.read(RESULTS / "pydoc.json", compare.ComparisonResult, "comparison")
     assert result.runs_planned == len(compare.read(RESULTS / "pydoc.toml"))
-    _, _, heading, _, accuracies, *_ = markdown(compare.blocks(result)).split("\n\n")
+    _, heading, _, accuracies, *_ = markdown(compare.blocks(result)).split("\n\n")
     assert accuracies in page
     for part in (heading, statements.CHOICE_OF_SETTINGS):
         assert " ".join(part.split()) in " ".join(page.split())
-    gaps = {(gap.better, gap.worse): gap for gap in result.gaps}
+    accuracy = {level.mechanism: level.accuracy_by_seed for level in result.levels}
     rows = re.findall(r"^\| ([\w-]+) ≥ ([\w-]+) \| (.+) \|$", page, re.M)
     assert len(rows) >= 6
     for upper, lower, text in rows:
-        gap = gaps.get((upper, lower))
-        mean = gap.gap if gap else -gaps[lower, upper].gap
-        half = (gap or gaps[lower, upper]).half_width_95
+        gaps = [accuracy[upper][seed] - accuracy[lower][seed] for seed in accuracy[upper]]
+        mean, half = compare.mean_and_half_width(gaps)
         told_apart = "**" * (abs(mean) > half)
         assert text == f"{told_apart}{100 * mean:.2f} ± {100 * half:.2f}{told_apart}", (upper, lower)
 

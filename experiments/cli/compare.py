@@ -2,6 +2,7 @@
 
 import pathlib
 
+import msgspec
 import rich_click as click
 
 from tff_mf.base import validation
@@ -59,22 +60,17 @@ def compared(spec: str, *, dataset: str | None, out: str | None, jobs: int, dry_
     # Refused before anything is printed: a refusal is one line.
     folder = folders.continued_folder(pathlib.Path(out) if out else pathlib.Path("runs", path.stem))
     progress.say(in_words)
-    result = sweep.run_comparison(
-        path,
-        folder,
-        child=f"{__package__}._comparison_child",
-        jobs=jobs,
-        dataset=dataset,
-        say=lambda text: progress.say(f"compare: {text}"),
-    )
+    result = sweep.run_comparison(path, folder, jobs=jobs, dataset=dataset)
     written = [str(folder), *(str(folder / picture) for picture in result.pictures)]
     words = sweep.blocks(result, name=path.stem, written=written)
-    return Answer(result.as_json(), words, failed=bool(result.runs_failed))
+    return Answer(msgspec.to_builtins(result), words, failed=bool(result.runs_failed))
 
 
 def _listed() -> Answer:
     from ..compare import about, spec_names, spec_path
 
-    found = {name: about(spec_path(name)) for name in spec_names()}
-    lines = [(name, ". ".join(filter(None, (each["title"], each.get("paper")))) + ".") for name, each in found.items()]
-    return Answer(found, [Facts(lines)])
+    of_names = {name: about(spec_path(name)) for name in spec_names()}
+    lines = [
+        (name, ". ".join(filter(None, (spec["title"], spec.get("paper")))) + ".") for name, spec in of_names.items()
+    ]
+    return Answer(of_names, [Facts(lines)])

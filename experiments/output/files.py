@@ -20,10 +20,11 @@ FOLDER_LOCK = ".lock"
 
 
 @contextlib.contextmanager
-def held(path: pathlib.Path, on_wait: Callable[[], None] = lambda: None) -> Iterator[None]:
+def held(path: pathlib.Path, on_wait: Callable[[], None] = lambda: None) -> Iterator[int]:
     """Holds the lock of a file while the block runs; calls `on_wait`, and waits, if another process has it.
 
-    The file is made if it does not exist, and never removed, since two processes could then hold the lock.
+    The file is made if it does not exist, and never removed, since two processes could then hold the lock. Yields its
+    descriptor: a process that inherits it holds the lock too, until it ends.
     """
     with path.open("a") as file:
         try:
@@ -31,7 +32,7 @@ def held(path: pathlib.Path, on_wait: Callable[[], None] = lambda: None) -> Iter
         except BlockingIOError:
             on_wait()
             fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+        yield file.fileno()
 
 
 @contextlib.contextmanager

@@ -1,7 +1,7 @@
 """A comparison plans what its file says, chooses rates by validation alone, and goes on after being killed."""
 
 import contextlib
-import dataclasses
+import fcntl
 import itertools
 import json
 import math
@@ -20,10 +20,13 @@ import scipy.stats
 
 import tff_mf
 from tff_mf.base import checkpoint_files
-from tff_mf.experiments import compare
+from tff_mf.experiments import compare, plots
+from tff_mf.experiments.output import files
 from tff_mf.experiments.output.console import markdown
 from tff_mf.experiments.runs import derived, ledger, names, statements
+from tff_mf.experiments.runs.settings import RunSettings
 from tff_mf.experiments.runs.statements import Reason
+from tff_mf.experiments.runs.summary import Summary
 
 from . import test_command_line
 
@@ -91,58 +94,40 @@ def claimed(seed, *reasons):
     return statements.claim(tff_mf.Guarantee(mu=0.5), **own)
 
 
-def finished(label, rate, seed, accuracy, validation, rmse=0.1, privacy=("epsilon", 2.0)):
+def finished(label, rate, seed, accuracy, validation, *, epsilon=2.0, published=None, claim=None):
+    setting = {"rounds": 4, "clients_per_round": 2, "delta": 1e-6, "min_sep": 2, "max_participations": 2}
+    settings = RunSettings(**setting, epsilon=epsilon, seed=seed)
     return compare.Finished(
-        label=label,
-        privacy=privacy,
-        seed=seed,
+        run=compare.PlannedRun(label=label, settings=settings, optimized_for=settings, published=published or {}),
         rate=rate,
-        effective_rmse=rmse,
-        accuracy=accuracy,
-        validation_accuracy=validation,
         history=[(2, accuracy / 2), (4, accuracy)],
-        test_sentences=70,
-        claim=claimed(seed),
+        claim=claim or claimed(seed),
+        summary=Summary(
+            accuracy=accuracy, baseline_accuracy=0.08, loss=None, test_sentences=70, validation_accuracy=validation,
+            validation_accuracy_smoothed=validation, validation_sentences=20, validation_split="heldout",
+            model_sha256="", parameters=1, dropped_participations=0, seconds=0, tff_mf_version="",
+        ),
+    )  # fmt: skip
+
+
+def result_of(runs):
+    return compare.ComparisonResult(
+        runs_planned=len(runs), runs_done=len(runs), runs_failed={}, levels=compare.levels(runs)
     )
 
 
-SOME = [
-    *(("blt", 0.5, seed, 0.2 + seed / 100, 0.3) for seed in range(3)),
-    *(("blt", 1.0, seed, 0.1, 0.4) for seed in range(3)),
-    *(("blt", 1.7, seed, 0.9, 0.2) for seed in range(3)),
-    *(("identity", rate, seed, 0.05, rate) for seed in range(2) for rate in (0.1, 0.2)),
-]
-
-
 def test_rates_are_chosen_by_validation_and_never_by_test():
-    blt, identity = compare.levels([finished(*run) for run in SOME])
+    runs = [
+        *(finished("blt", 0.5, seed, 0.2 + seed / 100, 0.3) for seed in range(3)),
+        *(finished("blt", 1.0, seed, 0.1, 0.4) for seed in range(3)),
+        *(finished("blt", 1.7, seed, 0.9, 0.2) for seed in range(3)),
+        *(finished("identity", rate, seed, 0.05, rate) for seed in range(2) for rate in (0.1, 0.2)),
+    ]
+    blt, identity = compare.levels(runs)
     assert (blt.mechanism, blt.server_learning_rate, identity.server_learning_rate) == ("blt", 1.0, 0.2)
     assert not blt.rate_at_edge
     assert identity.rate_at_edge
     assert list(blt.accuracy_by_seed.values()) == [0.1, 0.1, 0.1]
-
-
-def test_the_table_has_the_papers_numbers_and_marks_what_did_not_learn():
-    runs = [
-        dataclasses.replace(finished(label, 1.0, seed, accuracy, 0.1), baseline=0.08)
-        for label, accuracy in (("Band MF", 0.2), ("DP-SGD", 0.07))
-        for seed in range(2)
-    ]
-    paper = {"test_accuracy": 23.19, "rms_loss": 8.6}
-    runs = [dataclasses.replace(run, published=paper if run.label == "Band MF" else {}) for run in runs]
-    result = compare.result_of(runs, planned=4, failed={})
-    text = markdown(compare.blocks(result))
-    assert re.search(r"\| Band MF +\| 20.00 ± 0.00 \(23.19\) +\|", text)
-    assert re.search(r"\| DP-SGD +\| 7.00 ± 0.00\* +\|", text)
-    assert re.search(r"\| the most frequent word +\| 8.00 +\|", text)
-    assert re.search(r"\| Band MF .*\| rms loss 8.6 +\|", text)
-    assert "did not learn" in text
-    assert text.split("\n\n")[1] == "**ε = 2: Band MF over DP-SGD by 13.00 ± 0.00 points**"
-    # A line for all guarantees of a level, at the end.
-    end = text.split("## Guarantees")[1].replace("\n  ", " ")
-    assert [line for line in end.split("\n") if line.startswith("- ")] == [
-        f"- ε = 2, {name}: {statements.line(claimed(0))}" for name in ("Band MF; DP-SGD",)
-    ]
 
 
 def test_rates_are_compared_over_the_seeds_that_all_have():
@@ -152,6 +137,27 @@ def test_rates_are_compared_over_the_seeds_that_all_have():
     assert level.server_learning_rate == 1.0
 
 
+def test_the_tables_have_the_papers_numbers_and_mark_what_did_not_learn():
+    paper = {"test_accuracy": 23.19, "rms_loss": 8.6}
+    runs = [finished("Band MF", 1.0, seed, 0.2 + seed / 10, 0.1, published=paper) for seed in range(2)]
+    runs += [finished("DP-SGD", 1.0, seed, 0.07 + seed / 10, 0.1) for seed in range(2)]
+    runs += [finished("DP-SGD", 1.0, 0, 0.07, 0.1, epsilon=8.0)]
+    text = markdown(compare.blocks(result_of(runs)))
+    assert re.search(r"\| Band MF +\| 25.00 ± 63.53 \(23.19\) +\| – +\|", text)
+    assert re.search(r"\| DP-SGD +\| 12.00 ± 63.53 +\| 7.00\* +\|", text)
+    assert re.search(r"\| the most frequent word +\| 8.00 +\| 8.00 +\|", text)
+    # Behind the best one, of the same seeds.
+    assert re.search(r"\| ε = 2 +\| Band MF .*\| – +\| rms loss 8.6 +\|", text)
+    assert re.search(r"\| ε = 2 +\| DP-SGD .*\| 13.00 ± 0.00 +\| +\|", text)
+    assert re.search(r"\| ε = 8 +\| DP-SGD .*\| – +\| +\|", text)
+    assert "did not learn" in text
+    # A line for all guarantees of a level, at the end.
+    end = text.split("## Guarantees")[1].replace("\n  ", " ")
+    assert [line for line in end.split("\n") if line.startswith("- ")] == [
+        f"- {named}: {statements.line(claimed(0))}" for named in ("ε = 2, Band MF; DP-SGD", "ε = 8, DP-SGD")
+    ]
+
+
 @hypothesis.given(st.lists(st.floats(0, 1), min_size=2, max_size=8, unique=True))
 def test_the_interval_is_students(values):
     mean, half = compare.mean_and_half_width(values)
@@ -159,31 +165,10 @@ def test_the_interval_is_students(values):
     assert (mean - half, mean + half) == (pytest.approx(low, abs=1e-9), pytest.approx(high, abs=1e-9))
 
 
-def test_gaps_are_paired_by_seed():
-    better = [finished("blt", 1.0, seed, value, 0.1) for seed, value in enumerate((0.5, 0.3, 0.1))]
-    worse = [finished("identity", 1.0, seed, value, 0.1) for seed, value in enumerate((0.4, 0.2, 0.0))]
-    (gap,) = compare.gaps(compare.levels(better + worse))
-    assert (gap.better, gap.worse, gap.seeds) == ("blt", "identity", 3)
-    assert gap.gap == pytest.approx(0.1)
-    assert gap.half_width_95 == pytest.approx(0.0, abs=1e-12)
-    other = [finished("identity", 1.0, 0, 0.4, 0.1, privacy=("epsilon", 8.0))]
-    assert compare.gaps(compare.levels(better + other)) == []
-    third = [finished("tree", 1.0, seed, value, 0.1) for seed, value in enumerate((0.45, 0.26, 0.03))]
-    found = compare.gaps(compare.levels(better + worse + third))
-    pairs = {(gap.better, gap.worse): (gap.neighbours, gap.gap) for gap in found}
-    assert pairs == {
-        ("blt", "tree"): (True, pytest.approx(0.16 / 3)),
-        ("blt", "identity"): (False, pytest.approx(0.1)),
-        ("tree", "identity"): (True, pytest.approx(0.14 / 3)),
-    }
-
-
 def test_a_level_states_no_more_than_each_of_its_runs():
-    cut = [Reason(field="log", text=str(seed)) for seed in range(3)]
-    runs = [finished("blt", 1.0, seed, 0.1, 0.4) for seed in range(3)]
-    mixed = [runs[0], *(dataclasses.replace(run, claim=claimed(run.seed, cut[run.seed])) for run in runs[1:])]
-    (stated,) = compare.levels(mixed)
-    assert stated.claim == mixed[1].claim
+    cut = [claimed(seed, Reason(field="log", text=str(seed))) for seed in range(3)]
+    (stated,) = compare.levels([finished("blt", 1.0, seed, 0.1, 0.4, claim=seed and cut[seed]) for seed in range(3)])
+    assert stated.claim == cut[1]
 
 
 def test_rates_of_the_paper_are_proposed_from_its_noise():
@@ -201,32 +186,84 @@ def test_rates_of_the_paper_are_proposed_from_its_noise():
         own.rate(0.0)
 
 
-def run_by_code(out, codes, say):
+@pytest.fixture
+def drawn(monkeypatch):
+    """The figures that were drawn while it was asked for."""
+    figures = []
+    original = plots.figure.Figure
+
+    def build(*arguments, **options):
+        figures.append(original(*arguments, **options))
+        return figures[-1]
+
+    monkeypatch.setattr(plots.figure, "Figure", build)
+    return figures
+
+
+def bars(drawn):
+    """The axes of the picture over ε, and the bars of its intervals."""
+    axes = drawn[1].axes[0]
+    return axes, np.concatenate([bar.get_segments() for each in axes.containers for bar in each.lines[2]])
+
+
+def test_no_interval_reaches_below_0_or_above_100(tmp_path, drawn):
+    high, low = (0.9, 0.9, 0.999), (0.0001, 0.0001, 0.05)
+    of = {"blt": high, "identity": low, "banded": (0.1, 0.1, 0.1)}
+    runs = [finished(label, 1.0, seed, value, 0.1) for label, values in of.items() for seed, value in enumerate(values)]
+    mean, half = compare.mean_and_half_width([100 * value for value in low])
+    assert mean < half, "the interval as it is reaches below 0"
+    compare.draw(result_of(runs), tmp_path, title="n = 4")
+    axes, segments = bars(drawn)
+    assert len(segments) == 3
+    assert segments[..., 1].min() >= 0
+    assert segments[2, :, 1].max() == pytest.approx(mean + half), "the other side is whole"
+    assert segments[..., 1].max() <= 100
+    assert axes.get_ylim()[0] == 0
+    assert len({x for (x, _), _ in segments}) == 3, "intervals are side by side"
+
+
+def test_intervals_of_too_few_seeds_are_not_drawn(tmp_path, drawn):
+    of = {"blt": (0.9, 0.8), "identity": (0.1, 0.1, 0.3)}
+    runs = [finished(label, 1.0, seed, value, 0.1) for label, values in of.items() for seed, value in enumerate(values)]
+    compare.draw(result_of([*runs, finished("blt", 1.0, 0, 0.9, 0.1, epsilon=8.0)]), tmp_path, title="n = 4")
+    axes, segments = bars(drawn)
+    assert np.ptp(segments[..., 1], axis=1).max() == 0
+    assert "too few seeds" in drawn[1].get_suptitle()
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["ε = 2", "ε = 8"]
+
+
+def run_by_code(out, codes, monkeypatch, say):
     """Does runs that are programs by name, and returns the last line of each, since none writes a report."""
+    monkeypatch.setattr(compare, "_say", say)
     (out / "logs").mkdir()
     planned = [types.SimpleNamespace(name=name) for name in codes]
-    return compare.run_missing(planned, lambda run: [sys.executable, "-c", codes[run.name]], out, at_once=2, say=say)
+    with (out / "lock").open("w") as lock:
+        return compare.run_missing(
+            planned, lambda run: [sys.executable, "-c", codes[run.name]], out, at_once=2, lock=lock.fileno()
+        )
 
 
-def test_runs_are_done_in_parallel_and_what_failed_is_told(tmp_path):
+def test_runs_are_done_in_parallel_and_what_failed_is_told(tmp_path, monkeypatch):
     said = []
     codes = {"silent": "raise SystemExit(3)"} | {
         name: f"import sys; print('said by {name}', file=sys.stderr)" for name in "abc"
     }
-    failed = run_by_code(tmp_path, codes, said.append)
+    failed = run_by_code(tmp_path, codes, monkeypatch, said.append)
     assert failed == {"silent": "ended with status 3"} | {name: f"said by {name}" for name in "abc"}
     assert (tmp_path / "logs" / "a.txt").read_text() == "said by a\n"
     assert [re.split("[,:]", text)[0] for text in said] == ["4 runs", *(f"{ended} of 4" for ended in range(1, 5))]
 
 
-def test_interrupted_runs_are_ended_with_what_they_started(tmp_path):
-    pids = tmp_path / "pids"
-    code = f"""
+LONG = """
 import os, subprocess, sys, time
 inner = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
-open({str(pids)!r}, "w").write(f"{{os.getpid()}} {{inner.pid}}")
+open({pids!r}, "w").write(f"{{os.getpid()}} {{inner.pid}}")
 time.sleep(600)
 """
+
+
+def test_interrupted_runs_are_ended_with_what_they_started(tmp_path, monkeypatch):
+    pids = tmp_path / "pids"
 
     def fail(text):
         if "short" in text:
@@ -234,8 +271,37 @@ time.sleep(600)
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        run_by_code(tmp_path, {"long": code, "short": ""}, fail)
+        run_by_code(tmp_path, {"long": LONG.format(pids=str(pids)), "short": ""}, monkeypatch, fail)
     wait_for(lambda: not any(alive(int(pid)) for pid in pids.read_text().split()))
+
+
+def test_a_run_of_a_comparison_that_was_killed_ends_and_keeps_its_lock_until_then(tmp_path):
+    lock, ready, told = (tmp_path / name for name in ("lock", "ready", "told"))
+    run = f"""
+import pathlib, signal, time
+signal.signal(signal.SIGTERM, lambda *_: (pathlib.Path({str(told)!r}).touch(), time.sleep(600)))
+pathlib.Path({str(ready)!r}).touch()
+time.sleep(600)
+"""
+    code = f"""
+import pathlib, sys, time
+from tff_mf.experiments import compare
+from tff_mf.experiments.output import files
+with files.held(pathlib.Path({str(lock)!r})) as lock:
+    command, log = [sys.executable, "-c", {run!r}], pathlib.Path({str(tmp_path / "log")!r})
+    print(compare._started(command, log, lock).pid, flush=True)
+    time.sleep(600)
+"""
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as killed:
+        pid = int(killed.stdout.readline())
+        wait_for(ready.exists)
+        killed.kill()
+    wait_for(told.exists)
+    with lock.open() as file, pytest.raises(BlockingIOError):
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    psutil.Process(pid).kill()
+    with files.held(lock):
+        pass
 
 
 def alive(pid):
@@ -280,7 +346,7 @@ def test_a_comparison_that_is_killed_in_a_run_goes_on_with_it(small_data, tmp_pa
     (report,) = out.glob("runs/*/report.json")
     assert checkpoint_files.saved_rounds(report.parent / names.CHECKPOINTS) == []
     result = json.loads(again.stdout)
-    assert result["runs_done"] == result["levels"][0]["seeds"] == 1
+    assert result["runs_done"] == len(result["levels"][0]["accuracy_by_seed"]) == 1
     assert json.loads((out / "comparison.json").read_text()) == result
     for name in [*result["pictures"], "comparison.md"]:
         assert (out / name).is_file()

@@ -17,9 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tff_mf
-from tff_mf.experiments import cli, compare, plots
+from tff_mf.experiments import cli, plots
 from tff_mf.experiments.output import progress
-from tff_mf.experiments.runs import statements
 from tff_mf.experiments.training.datasets import named_data
 from tff_mf.numerics import digits
 
@@ -125,9 +124,6 @@ def settled(text):
 
 SIGNATURES = {"png": b"\x89PNG\r\n\x1a\n", "svg": b"<?xml", "pdf": b"%PDF-"}
 SCHEMA = tff_mf.MinSep(min_sep=8, max_participations=4)
-CLAIM = statements.claim(
-    tff_mf.Guarantee(mu=0.5), delta=1e-6, rounds=4, participation=statements.bound_to(SCHEMA), population=1000
-)
 
 
 @pytest.fixture
@@ -178,42 +174,6 @@ def test_a_large_matrix_is_drawn_by_means_of_squares(tmp_path, drawn):
     squares = [[matrix[i : i + 2, j : j + 2].mean() for j in starts] for i in starts]
     np.testing.assert_allclose(image.get_array(), squares)
     assert tuple(image.get_extent()) == (-0.5, rounds - 0.5, rounds - 0.5, -0.5)
-
-
-def finished(label, accuracies):
-    return [
-        compare.Finished(
-            label=label, privacy=("epsilon", 2.0), seed=seed, rate=1.0, effective_rmse=0.1, accuracy=accuracy,
-            validation_accuracy=accuracy, history=[(2, accuracy / 2), (4, accuracy)], claim=CLAIM,
-            test_sentences=70,
-        )
-        for seed, accuracy in enumerate(accuracies)
-    ]  # fmt: skip
-
-
-def test_no_interval_reaches_below_0_or_above_100(tmp_path, drawn):
-    high, low = (0.9, 0.9, 0.999), (0.0001, 0.0001, 0.05)
-    runs = [*finished("blt", high), *finished("identity", low), *finished("banded", (0.1, 0.1, 0.1))]
-    mean, half = compare.mean_and_half_width([100 * value for value in low])
-    assert mean < half, "the interval as it is reaches below 0"
-    compare.draw(compare.result_of(runs, planned=9, failed={}), tmp_path, title="n = 4")
-    axes = drawn[1].axes[0]
-    segments = np.concatenate([bars.get_segments() for container in axes.containers for bars in container.lines[2]])
-    assert len(segments) == 3
-    assert segments[..., 1].min() >= 0
-    assert segments[2, :, 1].max() == pytest.approx(mean + half), "the other side is whole"
-    assert segments[..., 1].max() <= 100
-    assert axes.get_ylim()[0] == 0
-    assert len({x for (x, _), _ in segments}) == 3, "intervals are side by side"
-
-
-def test_intervals_of_too_few_seeds_are_not_drawn(tmp_path, drawn):
-    runs = [*finished("blt", (0.9, 0.8)), *finished("identity", (0.1, 0.1, 0.3))]
-    compare.draw(compare.result_of(runs, planned=5, failed={}), tmp_path, title="n = 4")
-    axes = drawn[1].axes[0]
-    segments = np.concatenate([bars.get_segments() for container in axes.containers for bars in container.lines[2]])
-    assert np.ptp(segments[..., 1], axis=1).max() == 0
-    assert "too few seeds" in drawn[1].get_suptitle()
 
 
 def test_a_picture_that_fails_leaves_the_old_one(tmp_path):
