@@ -272,6 +272,18 @@ def test_an_encoder_that_is_not_of_the_noise_has_no_noise():
         streams.build_stream(mechanism, dimension=2, stddev=1.0)
 
 
+@pytest.mark.parametrize("special", [1, 20, 40], ids=["one round", "half of them", "the whole run"])
+def test_an_encoder_that_depends_on_the_number_of_rounds_has_no_noise(special):
+    """What is accounted for in so many rounds would not be what runs."""
+    whole = mixed_matrix(40)
+
+    def encoder(self, rounds):
+        return whole[:rounds, :rounds] * (1 / 3 if rounds == special else 1)
+
+    with pytest.raises(tff_mf.InputError, match="has another C in"):
+        streams.build_stream(any_matrix(whole, encoder=encoder), dimension=2, stddev=1.0)
+
+
 def test_a_matrix_without_a_recursion_or_an_end_has_no_noise():
     mechanism = any_matrix(mixed_matrix(40), max_rounds=None)
     for grid in (None, GRID):

@@ -72,11 +72,6 @@ def check_compiled(model: tf.keras.Model) -> None:
             f"model is compiled with loss_weights={weights!r}, which are not read: write the weighted sum as one loss, "
             "a function of targets and outputs, and compile without them."
         )
-    if len(model.outputs or ()) > 1:
-        raise InputValueError(
-            f"model has {len(model.outputs)} outputs, each of which Keras would pass to a loss of its own: make one "
-            "output of them, with tf.keras.layers.Concatenate."
-        )
     for name in _METHODS_OF_FIT:
         if getattr(type(model), name) is not getattr(tf.keras.Model, name):
             raise InputValueError(

@@ -117,7 +117,14 @@ class ClippedSum:
         def one(example: Any) -> list[tf.Tensor]:
             inputs, target = tf.nest.map_structure(lambda tensor: tensor[tf.newaxis], example)
             with tf.GradientTape() as tape:
-                value = tf.reduce_mean(self._loss(target, self._model(inputs, training=True)))
+                outputs = self._model(inputs, training=True)
+                # Keras would pass each of several to a loss of its own.
+                if len(tf.nest.flatten(outputs)) != 1:
+                    raise InputValueError(
+                        f"model has {len(tf.nest.flatten(outputs))} outputs, and the loss is of one: make one output "
+                        "of them, with tf.keras.layers.Concatenate."
+                    )
+                value = tf.reduce_mean(self._loss(target, outputs))
             found = tape.gradient(value, self._variables, unconnected_gradients=tf.UnconnectedGradients.ZERO)
             return [tf.convert_to_tensor(gradient) for gradient in found]
 

@@ -175,10 +175,10 @@ class Training:
         """Returns ε of all rounds of the order, for zero-out of one example, amplified where its batches are secret.
 
         Raises:
-            InputValueError: If the noise or the batches are repeatable, δ is 1 / examples or more, at which an example
+            InputValueError: If the noise is repeatable, δ is 1 / examples or more, at which an example
                 may be published, or no ε is known for the order and the mechanism.
         """
-        if self._query.insecure or self._order.insecure:
+        if self._query.insecure:
             raise InputValueError(
                 "insecure_seed was given: TEST ONLY, such a training has no privacy guarantee. Leave it out."
             )
@@ -371,7 +371,7 @@ class Training:
         specs = [tf.TensorSpec([None, width], tf.int32), tf.TensorSpec([], tf.int64)]
         # One trace, made here: TensorFlow would warn of a second training that its function is traced again.
         function = tf.function(self._run_rounds, autograph=False).get_concrete_function(*specs)
-        if self.order.is_sampled and not self.order.insecure:
+        if self.order.is_sampled:
             _checks.check_unseeded(function.graph)
         return function
 

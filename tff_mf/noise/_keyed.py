@@ -26,8 +26,8 @@ OTHER_NOISE = (
 _INT64_LIMIT = 2**63
 # Smaller products with normals are near the least numbers of float32, which engines may take for 0.
 _SMALLEST, _SMALLEST_PRODUCT = 2.0**-100, 2.0**-110
-# Of the recursion of a mechanism from outside, these rounds are compared with C⁻¹.
-_FEWEST_ROUNDS, _MOST_ROUNDS = 32, 2**9
+# Of the recursion of a mechanism from outside, these rounds are compared with C⁻¹, and with C of at most so many.
+_FEWEST_ROUNDS, _MOST_ROUNDS, _LONGEST = 32, 2**9, 2**11
 # Relative to the largest entry of a row of C⁻¹.
 _TOLERANCE = 1e-9
 
@@ -311,12 +311,12 @@ def float32_at_least(name: str, value: float) -> np.float32:
 
 
 def _check_recursion(mechanism: Mechanism, recursion: Recursion) -> None:
-    """Raises unless the recursion of a mechanism begins with the inverse of its encoder.
+    """Raises unless the recursion of a mechanism begins with the inverse of its encoder, whatever the rounds.
 
     Formal guarantee: for the first rounds (32, or twice its rows of memory and eight, or as many as the mechanism has)
-    the weights of z in what the recursion computes are C⁻¹ for the C of `encoder`. Noise that is not C⁻¹z voids every
-    guarantee of this package. On a grid, the sensitivity includes how far the recursion's own C may be from C, over all
-    rounds.
+    the weights of z in what the recursion computes are C⁻¹ for the C of `encoder`, and C of fewer rounds, of half of
+    them and of one, and of more, are the same matrix as far as they go. Noise that is not C⁻¹z voids every guarantee
+    of this package. On a grid, the sensitivity includes how far the recursion's own C may be from C, over all rounds.
     """
     # A subclass could compute anything.
     if type(recursion) is not Recursion:
@@ -325,7 +325,20 @@ def _check_recursion(mechanism: Mechanism, recursion: Recursion) -> None:
         )
     enough = min(max(_FEWEST_ROUNDS, 2 * recursion.rows + 8), _MOST_ROUNDS)
     rounds = min(mechanism.max_rounds or enough, recursion.rounds or enough, enough)
-    inverse, found = in_order.solve(mechanism.encoder(rounds), np.eye(rounds)), recursion.responses(rounds)
+    encoder = mechanism.encoder(rounds)
+    for others in (
+        1,
+        (rounds + 1) // 2,
+        min(mechanism.max_rounds or 2 * rounds, recursion.rounds or _LONGEST, _LONGEST),
+    ):
+        both = min(rounds, others)
+        change = mechanism.encoder(others)[:both, :both] - encoder[:both, :both]
+        if not np.abs(change).max() <= _TOLERANCE * np.abs(encoder).max():
+            raise InputValueError(
+                f"mechanism of kind {mechanism.kind!r} has another C in {others} rounds than in {rounds}, and noise that "
+                "has begun cannot follow: let encoder(n) be the first n rows and columns of one matrix."
+            )
+    inverse, found = in_order.solve(encoder, np.eye(rounds)), recursion.responses(rounds)
     error = np.abs(found - inverse).max(axis=1) / np.abs(inverse).max(axis=1)
     # NaN must not pass.
     wrong = ~(error <= _TOLERANCE)

@@ -24,7 +24,7 @@ class Order:
     sampling at random, such as `tff_mf.Poisson` or `tff_mf.BallsInBins`, are drawn from the randomness of the system.
     `tff_mf.epsilon` of `rounds` and `sampling`, and `tff_mf.calibrate_noise_multiplier`, are then amplified: they hold
     as long as nobody learns which examples were in a batch, or how many. Groups of `tff_mf.CyclicPoisson`, which need
-    not be secret, and all other batches follow from a public seed. With `insecure_seed`, no ε holds.
+    not be secret, and all other batches follow from a public seed.
 
     Attributes:
         sampling: How batches are drawn; `fixed` has one for a fixed order.
@@ -33,7 +33,6 @@ class Order:
             never by the size of a batch.
         rounds: Number of rounds n of the whole training.
         seed: The same seed gives the same batches, where they may be known.
-        insecure_seed: Makes batches repeatable that must be secret. TEST ONLY.
 
     Example:
         >>> import tff_mf
@@ -56,16 +55,12 @@ class Order:
     batch_size: int
     rounds: int
     seed: int = 0
-    insecure_seed: int | None = None
 
     def __post_init__(self) -> None:
         validation.instance("sampling", self.sampling, Sampling, "pass tff_mf.FixedEpoch, Poisson or another sampling")
         for name, least in (("examples", 1), ("batch_size", 1), ("seed", 0)):
             object.__setattr__(self, name, validation.whole(name, getattr(self, name), at_least=least))
         object.__setattr__(self, "rounds", validation.listable(self.rounds))
-        if self.insecure_seed is not None:
-            seed = validation.whole("insecure_seed", self.insecure_seed, at_least=0)
-            object.__setattr__(self, "insecure_seed", seed)
         if self.batch_size > self.examples:
             raise InputValueError(
                 f"batch_size={self.batch_size} exceeds examples={self.examples}: take smaller batches."
@@ -144,11 +139,6 @@ class Order:
         """Whether batches are secret, and differ in size."""
         return isinstance(self.sampling, accounting.SecretSampling)
 
-    @property
-    def insecure(self) -> bool:
-        """Whether batches are repeatable and should not be: no ε is stated for them."""
-        return self.is_sampled and self.insecure_seed is not None
-
     def batches(self, begin: int, count: int, *, secret: CohortSecret | None = None) -> np.ndarray:
         """Returns the examples in the batches of `count` rounds from round `begin`.
 
@@ -177,7 +167,7 @@ class Order:
         if isinstance(self.sampling, accounting.CyclicPoisson):
             # Rounds are independent, given the groups, so that no coin has to be stored, nor tossed before its round.
             rounds, groups = range(begin, begin + count), self._groups
-            return rows_of([self.sampling.joined(groups[t % len(groups)], self._coins(t)) for t in rounds])
+            return rows_of([self.sampling.joined(groups[t % len(groups)], SystemDraws()) for t in rounds])
         return self._drawn(secret)[begin : begin + count]
 
     @functools.cached_property
@@ -185,11 +175,8 @@ class Order:
         assert isinstance(self.sampling, accounting.CyclicPoisson)
         return self.sampling.members(SeededDraws(self.seed)).astype(np.int32)
 
-    def _coins(self, step: int) -> Draws:
-        return SystemDraws() if self.insecure_seed is None else SeededDraws(self.insecure_seed, stream=1 + step)
-
     def _drawn(self, secret: CohortSecret | None) -> np.ndarray:
-        if not self.is_sampled or self.insecure:
+        if not self.is_sampled:
             return self._known
         if secret is None:
             raise InputValueError(
@@ -207,8 +194,7 @@ class Order:
 
     @functools.cached_property
     def _known(self) -> np.ndarray:
-        seed = self.seed if self.insecure_seed is None or not self.is_sampled else self.insecure_seed
-        return self._by(SeededDraws(seed))
+        return self._by(SeededDraws(self.seed))
 
     def _by(self, draws: Draws) -> np.ndarray:
         return self.sampling.cohorts(self.examples, self.rounds, clients_per_round=self.batch_size, draws=draws)
@@ -219,5 +205,5 @@ class Order:
         if isinstance(self.sampling, accounting.CyclicPoisson):
             places = self._groups.tobytes()
         else:
-            places = b"" if self.is_sampled and not self.insecure else self._known.tobytes()
+            places = b"" if self.is_sampled else self._known.tobytes()
         return hashlib.sha256(repr(self).encode() + places).digest()
