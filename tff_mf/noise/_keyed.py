@@ -335,8 +335,8 @@ def _check_recursion(mechanism: Mechanism, recursion: Recursion) -> None:
         change = mechanism.encoder(others)[:both, :both] - encoder[:both, :both]
         if not np.abs(change).max() <= _TOLERANCE * np.abs(encoder).max():
             raise InputValueError(
-                f"mechanism of kind {mechanism.kind!r} has another C in {others} rounds than in {rounds}, and noise that "
-                "has begun cannot follow: let encoder(n) be the first n rows and columns of one matrix."
+                f"mechanism of kind {mechanism.kind!r} has another C in {others} rounds than in {rounds}, and noise "
+                "that has begun cannot follow: let encoder(n) be the first n rows and columns of one matrix."
             )
     inverse, found = in_order.solve(encoder, np.eye(rounds)), recursion.responses(rounds)
     error = np.abs(found - inverse).max(axis=1) / np.abs(inverse).max(axis=1)
