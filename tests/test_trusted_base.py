@@ -32,7 +32,7 @@ OTHERS = (
 )
 ALLOWED = {"numpy", "scipy", "tensorflow", "tensorflow_privacy", "tensorflow_federated", "dp_accounting", "msgspec"}
 # Code lines, without docstrings, comments and blank lines. Today 6,724 and 4,148; the goals are 6,000 and 3,500.
-MOST, MOST_OF_DEFAULT = 6_730, 4_150
+MOST, MOST_OF_DEFAULT = 6_740, 4_160
 
 
 def modules():
