@@ -33,7 +33,7 @@ from tff_mf.base import strict_json
 from tff_mf.base.errors import InputError
 from tff_mf.base.strict_json import finite
 from tff_mf.numerics import digits
-from tff_mf.planning import deployed_population, run_guarantee
+from tff_mf.planning import deployed_population
 from tff_mf.sensitivities.losses import round_errors
 
 from .output import typed
@@ -917,15 +917,16 @@ def _figures(
         rounds=rounds,
         sampling=schema,
         restart_every=record.restart_every,
+        adaptive_count_stddev=record.adaptive_count_stddev,
         adjacency=record.adjacency,
         grid=record.grid,
         dimension=record.dimension,
     )
-    sigma, counts = record.noise_multiplier, record.adaptive_count_stddev
+    sigma = record.noise_multiplier
     if record.insecure_seed is not None or not sigma:
         guarantee = tff_mf.Guarantee(mu=math.inf, adjacency=record.adjacency)
     else:
-        guarantee = run_guarantee(question, sigma, count_stddev=counts, sensitivity=sensitivity)
+        guarantee = question.answered(sigma, sensitivity)
     return Figures(guarantee=guarantee, sensitivity=sensitivity, reached=reached, charge=question.charge(sigma))
 
 

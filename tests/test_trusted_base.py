@@ -15,24 +15,26 @@ import pytest
 from .test_architecture import ROOT
 
 BASE = (
-    *("tff_mf.mechanisms", "tff_mf.sensitivities", "tff_mf.problem", "tff_mf.accounting"),
+    *("tff_mf.mechanisms", "tff_mf.problem", "tff_mf.accounting"),
+    *(f"tff_mf.sensitivities.{name}" for name in ("_api", "general", "restarts", "scaled_columns", "sums", "toeplitz")),
+    "tff_mf.sensitivities.tree_nodes",
     *("tff_mf.numerics.gaussian", "tff_mf.numerics.composed_losses", "tff_mf.numerics.normals"),
     *("tff_mf.noise._keyed", "tff_mf.noise.tensorflow", "tff_mf.queries"),
     *("tff_mf.aggregators.record_sums", "tff_mf.aggregators.resident.tff_insides"),
     *(f"tff_mf.base.{name}" for name in ("errors", "files", "in_order", "matrices", "required_packages", "validation")),
 )
-# What a run with a BLT, min-sep, a grid and TensorFlow does not need: other mechanisms, and random cohorts.
+# What a run with a BLT, min-sep, a grid and TensorFlow does not need: other mechanisms, restarts, and random cohorts.
 OTHERS = (
     *(f"tff_mf.accounting.{name}" for name in ("_bins_moments", "b_min_sep", "balls_in_bins", "betting")),
     *(f"tff_mf.accounting.{name}" for name in ("entries", "poisson", "secret")),
     *("tff_mf.numerics.composed_losses", "tff_mf.problem.draws", "tff_mf.problem.cohort_secret"),
     *("tff_mf.queries.adaptive_clipping",),
-    *(f"tff_mf.mechanisms.{name}" for name in ("banded", "dense", "low_rank", "tree")),
-    *(f"tff_mf.sensitivities.{name}" for name in ("general", "scaled_columns", "tree_nodes")),
+    *(f"tff_mf.mechanisms.{name}" for name in ("banded", "dense", "identity", "low_rank", "tree")),
+    *(f"tff_mf.sensitivities.{name}" for name in ("general", "restarts", "scaled_columns", "tree_nodes")),
 )
 ALLOWED = {"numpy", "scipy", "tensorflow", "tensorflow_privacy", "tensorflow_federated", "dp_accounting", "msgspec"}
-# Code lines, without docstrings, comments and blank lines. Today 6,724 and 4,148; the goals are 6,000 and 3,500.
-MOST, MOST_OF_DEFAULT = 6_740, 4_160
+# Code lines, without docstrings, comments and blank lines; the goals are 6,000 and 3,500.
+MOST, MOST_OF_DEFAULT = 6_680, 4_010
 
 
 def modules():

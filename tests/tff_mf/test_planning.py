@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import tff_mf
 from tff_mf import accounting
-from tff_mf.planning import MechanismSetting, compare, run_guarantee
+from tff_mf.planning import MechanismSetting, compare
 
 SCHEMA = tff_mf.MinSep(min_sep=10, max_participations=3)
 SETTING = {"mechanism": tff_mf.Identity(), "rounds": 30, "delta": 1e-6, "clients_per_round": 10}
@@ -112,11 +112,12 @@ def test_a_run_guarantees_what_its_sums_and_its_counts_do_together(adjacency, gr
         rounds=30,
         sampling=SCHEMA,
         restart_every=every,
+        adaptive_count_stddev=stddev,
         adjacency=adjacency,
         grid=grid,
         dimension=None if grid is None else dimension,
     )
-    found = run_guarantee(question, sigma, count_stddev=stddev)
+    found = question.answered(sigma)
     mu, tail = sums_and_counts(BLT, every, sigma, stddev, grid, dimension, adjacency)
     assert found.adjacency == adjacency
     assert mu * (1 - 1e-12) <= found.mu <= mu * (1 + 1e-9)

@@ -9,15 +9,12 @@ secret, ε is smaller: the file of each sampling has its theorem.
 Every function here accounts for `mechanism.cast_to_float32()`, whose float32 parameters the noise runs with.
 """
 
-import dataclasses
-import math
 from typing import Unpack
 
-from tff_mf.accounting.guarantee import ADJACENCIES, Guarantee
+from tff_mf.accounting.guarantee import Guarantee
 from tff_mf.accounting.question import More, Question, check_sampling
 from tff_mf.base import validation
 from tff_mf.mechanisms import Identity, Mechanism
-from tff_mf.problem import grids
 from tff_mf.problem.grids import Grid
 from tff_mf.problem.participation import Sampling
 
@@ -54,7 +51,8 @@ def guarantee(
         sampling: How cohorts are drawn: `MinSep`, `FixedEpoch` or `SingleParticipation`, of which nothing is secret, or
             `Poisson`, `CyclicPoisson`, `BallsInBins` or `BMinSep`.
         noise_multiplier: σ, standard deviation of a coordinate of z divided by the clip norm; at least 0.
-        more: `restart_every`, `adjacency`, `grid`, `dimension` and `samples`, as of `Question`.
+        more: `restart_every`, `adaptive_count_stddev`, `adjacency`, `grid`, `dimension` and `samples`, as of
+            `Question`.
 
     Example:
         >>> from tff_mf import MinSep, Tree
@@ -182,12 +180,14 @@ def adaptive_clipping_guarantee(
         0.2
     """
     check_sampling(sampling)
-    schema = sampling.schema(rounds)
-    schema.check(rounds)
-    validation.one_of("adjacency", adjacency, ADJACENCIES)
-    stddev = validation.nonnegative("count_stddev", count_stddev)
-    if grids.check(grid) is None:
-        zero_out = Guarantee.of_gaussian(math.sqrt(schema.max_participations), stddev)
-    else:
-        zero_out = guarantee(Identity(), rounds, schema, noise_multiplier=stddev, grid=grid, dimension=1)
-    return dataclasses.replace(zero_out, adjacency=adjacency)
+    question = Question(
+        mechanism=Identity(),
+        rounds=rounds,
+        sampling=sampling.schema(rounds),
+        adaptive_count_stddev=validation.nonnegative("count_stddev", count_stddev),
+        adjacency=adjacency,
+        grid=grid,
+        dimension=None if grid is None else 1,
+    )
+    assert question.counts is not None
+    return question.counts

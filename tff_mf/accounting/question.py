@@ -10,17 +10,17 @@ import typing
 from collections.abc import Callable
 
 from tff_mf.accounting import grid_charge
-from tff_mf.accounting.guarantee import ADJACENCIES, SLACK, Guarantee, Level
+from tff_mf.accounting.guarantee import ADJACENCIES, SLACK, Guarantee, Level, compose_guarantees
 from tff_mf.accounting.secret import FAILURE, SecretRun
 from tff_mf.base import validation
 from tff_mf.base.errors import InputValueError
-from tff_mf.mechanisms import Mechanism, bounds_of
+from tff_mf.mechanisms import Identity, Mechanism, bounds_of
 from tff_mf.mechanisms.grid import GridBounds
 from tff_mf.numerics import gaussian
 from tff_mf.problem import grids
 from tff_mf.problem.grids import Grid
 from tff_mf.problem.participation import Participation, Sampling
-from tff_mf.sensitivities import SensitivityResult
+from tff_mf.sensitivities.general import SensitivityResult
 from tff_mf.sensitivities.restarts import restart_sensitivity
 
 if typing.TYPE_CHECKING:
@@ -31,6 +31,7 @@ class More(typing.TypedDict, total=False):
     """The fields of a `Question` that may be left out."""
 
     restart_every: int | None
+    adaptive_count_stddev: float | None
     adjacency: str
     grid: Grid | None
     dimension: int | None
@@ -47,6 +48,7 @@ class Question:
         sampling: How cohorts are drawn: `MinSep`, `FixedEpoch` or `SingleParticipation`, of which nothing is secret, or
             `Poisson`, `CyclicPoisson`, `BallsInBins` or `BMinSep`.
         restart_every: Rounds r after which the noise restarts with fresh z, or `None`.
+        adaptive_count_stddev: Standard deviation of the noised counts of adaptive clipping; `None` if there are none.
         adjacency: "zero-out" or "replace-one".
         grid: The grid on which records are summed and noised, or `None` for floating point.
         dimension: Number d of coordinates of a record, with a grid.
@@ -63,6 +65,7 @@ class Question:
     rounds: int
     sampling: Sampling
     restart_every: int | None = None
+    adaptive_count_stddev: float | None = None
     adjacency: str = "zero-out"
     grid: Grid | None = None
     dimension: int | None = None
@@ -73,13 +76,15 @@ class Question:
         validation.instance("mechanism", self.mechanism, Mechanism, "pass a mechanism such as tff_mf.BLT")
         validation.one_of("adjacency", self.adjacency, ADJACENCIES)
         grids.check_dimension(self.grid, self.dimension)
+        if self.adaptive_count_stddev is not None:
+            validation.nonnegative("adaptive_count_stddev", self.adaptive_count_stddev)
         if not self.is_secret:
             return
-        if self.restart_every is not None or self.adjacency != "zero-out":
+        if self.restart_every is not None or self.adaptive_count_stddev is not None or self.adjacency != "zero-out":
             raise InputValueError(
-                f"sampling={self.sampling!r} amplifies zero-out without restarts only, not "
-                f"restart_every={self.restart_every!r} with adjacency={self.adjacency!r}: account for the schema that "
-                "also holds, sampling.schema(rounds)."
+                f"sampling={self.sampling!r} amplifies zero-out without restarts and counts only, not "
+                f"restart_every={self.restart_every!r} and adaptive_count_stddev={self.adaptive_count_stddev!r} with "
+                f"adjacency={self.adjacency!r}: account for the schema that also holds, sampling.schema(rounds)."
             )
         validation.whole("samples", self.samples, at_least=1000)
 
@@ -97,6 +102,18 @@ class Question:
     def sensitivity(self) -> SensitivityResult:
         """The sensitivity of the mechanism as it is released, over all restarts."""
         return released_sensitivity(self.mechanism, self.rounds, self.schema, restart_every=self.restart_every)
+
+    @functools.cached_property
+    def counts(self) -> Guarantee | None:
+        """The guarantee of the counts of adaptive clipping: see `tff_mf.adaptive_clipping_guarantee`."""
+        if self.adaptive_count_stddev is None:
+            return None
+        dimension = None if self.grid is None else 1
+        ones = Question(
+            mechanism=Identity(), rounds=self.rounds, sampling=self.schema, grid=self.grid, dimension=dimension
+        )
+        # Replacing an update changes a count no more than setting it to zero.
+        return dataclasses.replace(ones.known(self.adaptive_count_stddev), adjacency=self.adjacency)
 
     @functools.cached_property
     def key(self) -> tuple[object, ...]:
@@ -177,7 +194,7 @@ class Question:
         )
 
     def known(self, sigma: float, sensitivity: SensitivityResult | None = None) -> Guarantee:
-        """Returns the guarantee for whoever knows the cohorts.
+        """Returns the guarantee of the sums, and of the counts if there are any, for whoever knows the cohorts.
 
         Formal guarantee: without a grid, the guarantee of the Gaussian release. A release of integers is a function of
         an ideal one: for two neighboring data sets the ideal releases are μ-GDP, and each of them is μ_c-GDP close to
@@ -192,11 +209,13 @@ class Question:
         """
         sens, charge = sensitivity or self.sensitivity, self.charge(sigma)
         if charge is None:
-            found = Guarantee.of_gaussian(sens.value, sigma).under(self.adjacency)
-            return dataclasses.replace(found, exact=sens.exact)
-        ideal = Guarantee.of_gaussian(sens.value + charge.sensitivity, sigma).under(self.adjacency)
-        # Once for each of the two data sets.
-        return dataclasses.replace(ideal, mu=(ideal.mu + 2 * charge.mu) * (1 + SLACK), tail=charge.tail)
+            sums = Guarantee.of_gaussian(sens.value, sigma).under(self.adjacency)
+            sums = dataclasses.replace(sums, exact=sens.exact)
+        else:
+            ideal = Guarantee.of_gaussian(sens.value + charge.sensitivity, sigma).under(self.adjacency)
+            # Once for each of the two data sets.
+            sums = dataclasses.replace(ideal, mu=(ideal.mu + 2 * charge.mu) * (1 + SLACK), tail=charge.tail)
+        return sums if self.counts is None else compose_guarantees(sums, self.counts)
 
     def answered(self, sigma: float, sensitivity: SensitivityResult | None = None) -> Guarantee:
         """Returns the guarantee, amplified where cohorts are secret; `sensitivity` as for `known`."""
@@ -231,53 +250,64 @@ class Question:
         return sigma
 
     def _known_noise_multiplier(self, target: float, delta: float) -> float:
-        """Returns the smallest σ for which the run is (target, δ)-DP for whoever knows the cohorts."""
+        """Returns the smallest σ for which the run is (target, δ)-DP for whoever knows the cohorts.
+
+        The μ² of sums and counts add up: the counts take their part of the μ that `target` allows. What a grid costs
+        hardly depends on σ, so that μ·σ hardly changes, and few steps are enough. A target above what the tail of a
+        grid allows is replaced by that: the release is then (ε, δ)-DP with a smaller ε.
+        """
+        asked = target
+        of_sums = self._mu_of_sums(gaussian.mu_from(target, delta), target, delta)
         # Twice a float is exact, so that this doubles μ as `Guarantee.replace_one` does.
         sens = self.sensitivity.value * (2 if self.adjacency == "replace-one" else 1)
         # σ is sens / μ, as μ is sens / σ.
-        sigma = max(gaussian.rounded_sigma(gaussian.mu_of(sens, gaussian.mu_from(target, delta))), sys.float_info.min)
-        step = 2.0**-40
-        while (
-            sigma < math.inf and Guarantee.of_gaussian(sens, gaussian.on_every_machine(sigma)).epsilon(delta) > target
-        ):
-            sigma, step = gaussian.rounded_sigma(sigma * (1 + step)), 2 * step
-        if sigma == math.inf:
-            raise InputValueError(f"epsilon={target!r} at delta={delta!r} needs more noise than float64 can represent.")
-        return sigma if self.grid is None else self._raised(sigma, target, delta)
-
-    def _raised(self, sigma: float, target: float, delta: float) -> float:
-        """Returns a noise multiplier with which the noise of the grid is (target, δ)-DP, from one for real noise.
-
-        What a grid costs hardly depends on σ, so that μ·σ hardly changes, and few steps are enough. A target above what
-        the tail allows is replaced by that: the release is then (ε, δ)-DP with a smaller ε.
-        """
-        asked = target
-
-        def at(tried: float) -> Guarantee:
-            try:
-                return self.known(gaussian.on_every_machine(tried))
-            except InputValueError as error:
+        sigma = max(gaussian.rounded_sigma(gaussian.mu_of(sens, of_sums)), sys.float_info.min)
+        if self.grid is not None and sigma < math.inf:
+            tail = self._on_every_machine(sigma, asked, delta).tail
+            largest = gaussian.largest_epsilon_with_tail(delta, tail)
+            if largest <= 0:
                 raise InputValueError(
-                    f"epsilon={asked!r} at delta={delta!r} has no noise on this grid: {error}"
-                ) from error
-
-        found = at(sigma)
-        largest = gaussian.largest_epsilon_with_tail(delta, found.tail)
-        if largest <= 0:
-            raise InputValueError(
-                f"delta={delta!r} is too small for noise on a grid, whose tail of {found.tail!r} is part of it."
-            )
-        allowed = gaussian.mu_from(target, delta) if target <= largest else gaussian.mu_from(largest, delta / 2)
-        target = min(target, largest)
-        for exponent in range(-40, 0):
-            if found.epsilon(delta) <= target:
+                    f"delta={delta!r} is too small for noise on a grid, whose tail of {tail!r} is part of it."
+                )
+            if target > largest:
+                target = largest
+                of_sums = self._mu_of_sums(gaussian.mu_from(largest, delta / 2), asked, delta)
+        for exponent in range(-40, 40):
+            if sigma == math.inf:
+                break
+            run = self._on_every_machine(sigma, asked, delta)
+            if run.epsilon(delta) <= target:
                 return sigma
-            sigma = gaussian.rounded_sigma(sigma * max(found.mu / allowed, 1.0) * (1 + 2.0**exponent))
-            found = at(sigma)
+            others = 0.0 if self.counts is None else self.counts.mu
+            excess = math.sqrt((run.mu - others) * (run.mu + others)) / of_sums
+            sigma = gaussian.rounded_sigma(sigma * max(excess, 1.0) * (1 + 2.0**exponent))
         raise InputValueError(
-            f"epsilon={target!r} at delta={delta!r} is not reached with noise on a grid: take fewer bits, or a larger "
-            "ε."
+            f"epsilon={asked!r} at delta={delta!r} needs more noise than float64 can represent"
+            + ("." if self.grid is None else ", or fewer bits of the grid.")
         )
+
+    def _on_every_machine(self, sigma: float, target: float, delta: float) -> Guarantee:
+        """Returns the guarantee of the σ that is not below this one on any machine."""
+        try:
+            return self.known(gaussian.on_every_machine(sigma))
+        except InputValueError as error:
+            raise InputValueError(
+                f"epsilon={target!r} at delta={delta!r} has no noise on this grid: {error}"
+            ) from error
+
+    def _mu_of_sums(self, allowed: float, target: float, delta: float) -> float:
+        """Returns what the counts leave to the sums of the μ that is allowed."""
+        if self.counts is None:
+            return allowed
+        if self.counts.mu >= allowed:
+            # Rounded up: a smaller ε must not be shown.
+            cost = self.counts.epsilon(delta) * 1.005
+            least = math.sqrt(self.schema.max_participations) / allowed * 1.005
+            raise InputValueError(
+                f"adaptive_count_stddev={self.adaptive_count_stddev!r} alone costs an ε of {cost:.3g}, and "
+                f"epsilon={target!r} is allowed: give the counts more noise, above {least:.3g}."
+            )
+        return math.sqrt((allowed - self.counts.mu) * (allowed + self.counts.mu))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

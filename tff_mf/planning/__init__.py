@@ -1,11 +1,10 @@
 """The plan of a run: everything that its guarantee depends on, in one object."""
 
-from tff_mf.planning.calibrate import as_run as as_run
-from tff_mf.planning.calibrate import check_delta as check_delta
-from tff_mf.planning.calibrate import check_level as check_level
-from tff_mf.planning.calibrate import check_restarts as check_restarts
-from tff_mf.planning.calibrate import checked_cohort as checked_cohort
-from tff_mf.planning.calibrate import run_guarantee as run_guarantee
+from tff_mf.planning.checks import as_run as as_run
+from tff_mf.planning.checks import check_delta as check_delta
+from tff_mf.planning.checks import check_level as check_level
+from tff_mf.planning.checks import check_restarts as check_restarts
+from tff_mf.planning.checks import checked_cohort as checked_cohort
 from tff_mf.planning.compare import MechanismSetting as MechanismSetting
 from tff_mf.planning.plan import Alternative as Alternative
 from tff_mf.planning.plan import Plan as Plan

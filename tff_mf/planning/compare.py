@@ -17,7 +17,7 @@ from tff_mf.mechanisms import Identity, Mechanism, Tree
 from tff_mf.numerics import digits
 from tff_mf.optimize import optimize_banded_toeplitz, optimize_blt
 from tff_mf.planning import by_name
-from tff_mf.planning.calibrate import check_level
+from tff_mf.planning.checks import check_level
 from tff_mf.problem import grids
 from tff_mf.problem.grids import Grid
 from tff_mf.problem.participation import FixedEpoch, MinSep, Participation, Sampling, SingleParticipation

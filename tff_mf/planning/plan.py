@@ -17,15 +17,7 @@ from tff_mf.base.errors import InputTypeError, InputValueError
 from tff_mf.mechanisms import Identity, Mechanism
 from tff_mf.numerics import digits
 from tff_mf.planning import compare
-from tff_mf.planning.calibrate import (
-    as_run,
-    check_delta,
-    check_level,
-    check_restarts,
-    checked_cohort,
-    run_guarantee,
-    run_noise_multiplier,
-)
+from tff_mf.planning.checks import as_run, check_delta, check_level, check_restarts, checked_cohort
 from tff_mf.problem import grids, participation
 from tff_mf.problem.grids import Grid
 from tff_mf.problem.participation import Participation, Sampling, SpacedEpochs, check_capacity
@@ -235,7 +227,7 @@ class Plan:
         grid, what its integers cost is included; without one, noise is taken to be real numbers. It is for whoever
         knows the cohorts, unless they are secret.
         """
-        return self._guarantee(self.noise_multiplier, self.adaptive_count_stddev)
+        return Guarantee(mu=math.inf) if self.insecure else self._question.answered(self.noise_multiplier)
 
     @property
     def epsilon(self) -> float:
@@ -245,13 +237,15 @@ class Plan:
     @functools.cached_property
     def epsilon_as_run(self) -> float:
         """ε of the clients that really trained; infinite if their noise is too small for its grid."""
+        if self.insecure:
+            return math.inf
+        smaller = dataclasses.replace(self._question, adaptive_count_stddev=self.adaptive_count_stddev_as_run)
         try:
-            found = self._guarantee(self.noise_multiplier_as_run, self.adaptive_count_stddev_as_run)
+            return smaller.answered(self.noise_multiplier_as_run).epsilon(self.delta)
         except InputValueError:
             if self.grid is None:
                 raise
             return math.inf
-        return found.epsilon(self.delta)
 
     @property
     def zcdp_rho(self) -> float:
@@ -270,14 +264,10 @@ class Plan:
             rounds=self.rounds,
             sampling=self.sampling if self.secret_cohorts else self.participation,
             restart_every=self.restart_every,
+            adaptive_count_stddev=self.adaptive_count_stddev,
             grid=self.grid,
             dimension=self.dimension,
         )
-
-    def _guarantee(self, noise_multiplier: float, count_stddev: float | None) -> Guarantee:
-        if self.insecure:
-            return Guarantee(mu=math.inf)
-        return run_guarantee(self._question, noise_multiplier, count_stddev=count_stddev)
 
     def for_model(self, dimension: int) -> "Plan":
         """Returns the plan for a model: with a grid of its size, and σ calibrated again if it was calibrated.
@@ -329,12 +319,7 @@ class Plan:
             InputTypeError: If `epsilon` is not a number.
             InputValueError: If it is not positive, the counts alone exceed it, or no finite noise is enough.
         """
-        sigma = run_noise_multiplier(
-            self._question,
-            epsilon=validation.positive("epsilon", epsilon),
-            delta=self.delta,
-            count_stddev=self.adaptive_count_stddev,
-        )
+        sigma = self._question.noise_multiplier(epsilon=epsilon, delta=self.delta)
         return dataclasses.replace(self, noise_multiplier=sigma, target_epsilon=epsilon)
 
     def save(self, folder: str | os.PathLike[str]) -> None:

@@ -10,7 +10,9 @@ from tff_mf.base import validation
 from tff_mf.mechanisms import Mechanism
 from tff_mf.mechanisms.tree import Tree, forest
 from tff_mf.problem.participation import FixedEpoch, MinSep, Participation, SingleParticipation
-from tff_mf.sensitivities import SensitivityResult, explain_sensitivity, general, sensitivity, tree_nodes
+from tff_mf.sensitivities import general, tree_nodes
+from tff_mf.sensitivities._api import explain_sensitivity, sensitivity
+from tff_mf.sensitivities.general import SensitivityResult
 
 # Largest number of rounds for which the whole block-diagonal matrix is formed: it takes a second.
 _MOST_WHOLE_ROUNDS = 2**11

@@ -1,0 +1,78 @@
+"""Checks of the numbers of a plan."""
+
+from tff_mf.base import validation
+from tff_mf.base.errors import InputValueError
+
+
+def check_level(*, epsilon: float | None, noise_multiplier: float | None, delta: float) -> None:
+    """Raises unless exactly one of ε and σ is given, and all numbers are in range.
+
+    Raises:
+        InputTypeError: If an argument is of the wrong type.
+        InputValueError: If one is out of range, or not exactly one of `epsilon` and `noise_multiplier` is given.
+    """
+    if (epsilon is None) == (noise_multiplier is None):
+        given = "neither" if epsilon is None else "both"
+        raise InputValueError(f"{given} of epsilon=ε and noise_multiplier=σ given: give one of them.")
+    validation.open_unit("delta", delta)
+    if epsilon is not None:
+        validation.positive("epsilon", epsilon)
+    if noise_multiplier is not None:
+        validation.nonnegative("noise_multiplier", noise_multiplier)
+
+
+def check_delta(delta: float, population: int) -> None:
+    """Raises unless δ is below one divided by the number of clients.
+
+    Raises:
+        InputValueError: If it is not.
+    """
+    if delta >= 1 / population:
+        raise InputValueError(
+            f"delta={delta!r} must be below 1/population, with {population} clients: a mechanism that publishes one "
+            "client at random would satisfy it. No report would state an ε."
+        )
+
+
+def checked_cohort(clients_per_round: int, cohort: int | None) -> int:
+    """Returns how many clients a round stands for.
+
+    Raises:
+        InputTypeError: If an argument is of the wrong type.
+        InputValueError: If an argument is out of range, or the cohort is smaller than what simulates it.
+    """
+    clients_per_round = validation.whole("clients_per_round", clients_per_round)
+    cohort = clients_per_round if cohort is None else validation.whole("cohort", cohort)
+    if cohort < clients_per_round:
+        raise InputValueError(
+            f"cohort={cohort} must be at least clients_per_round={clients_per_round}: fewer clients simulate more."
+        )
+    return cohort
+
+
+def as_run(of_cohort: float, clients_per_round: int, cohort: int) -> float:
+    """Returns the noise of a round with fewer clients than it stands for, in proportion to their number."""
+    # Not multiplied and divided by the same number: rounding could make σ smaller than the one that is accounted for.
+    return of_cohort if clients_per_round == cohort else of_cohort * clients_per_round / cohort
+
+
+def check_restarts(rounds: int, restart_every: int | None, adaptive_count_stddev: float | None) -> None:
+    """Raises unless restarts lie within the run, and adaptive clipping has restarts at which the clip norm can change.
+
+    Raises:
+        InputTypeError: If an argument is of the wrong type.
+        InputValueError: If one is out of range, or adaptive clipping has no restarts.
+    """
+    if restart_every is not None and validation.whole("restart_every", restart_every) >= rounds:
+        raise InputValueError(
+            f"restart_every={restart_every} must be less than rounds={rounds}: the noise would never start anew; leave "
+            "it out."
+        )
+    if adaptive_count_stddev is None:
+        return
+    validation.positive("adaptive_count_stddev", adaptive_count_stddev)
+    if restart_every is None:
+        raise InputValueError(
+            f"adaptive_count_stddev={adaptive_count_stddev!r} needs restart_every: the clip norm adapts at restarts "
+            "only, as correlated noise of two clip norms does not cancel."
+        )
