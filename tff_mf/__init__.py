@@ -1,4 +1,8 @@
-"""Matrix-factorization noise for differentially private federated learning."""
+"""Matrix-factorization noise for differentially private federated learning.
+
+Public functions and classes raise `InputTypeError` for an argument of the wrong type and `InputValueError` for one out
+of range, both an `InputError`. Their docstrings do not repeat this: "Raises" names what else is refused.
+"""
 
 from importlib.metadata import version as _version
 

@@ -97,7 +97,7 @@ def save(mechanism: Mechanism, path: str | os.PathLike[str], *, overwrite: bool 
         ...     save(BLT.production("b400"), pathlib.Path(folder) / "blt.safetensors")
 
     Raises:
-        InputTypeError: If an argument is of the wrong type, or the class of the mechanism has no kind of its own.
+        InputTypeError: If the class of the mechanism has no kind of its own.
         InputValueError: If the file cannot be written, or exists and may not be replaced.
     """
     validation.instance("mechanism", mechanism, Mechanism, "pass a mechanism such as tff_mf.BLT or tff_mf.Identity")
@@ -140,7 +140,6 @@ def load(path: str | os.PathLike[str]) -> Mechanism:
         True
 
     Raises:
-        InputTypeError: If `path` is not a path.
         ArtifactError: If there is no such file, it is damaged, or its kind or version is unknown.
     """
     text = _path(path)

@@ -149,7 +149,6 @@ def correlated_noise(plan: Plan) -> optax.GradientTransformation:
         ((3,), 1)
 
     Raises:
-        InputTypeError: If `plan` is not a plan.
         InputValueError: If it has restarts, adaptive clipping, fewer parameters, or simulates a larger cohort.
     """
     check_central(plan)

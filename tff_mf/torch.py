@@ -133,7 +133,7 @@ class CorrelatedNoise:
         (torch.Size([1, 3]), 1)
 
     Raises:
-        InputTypeError: If `plan` is not a plan, or there are no parameters.
+        InputTypeError: If there are no parameters.
         InputValueError: If the plan has restarts, adaptive clipping, fewer parameters, or simulates a larger cohort; or
             if the parameters are on several devices.
     """

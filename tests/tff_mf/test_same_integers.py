@@ -70,7 +70,7 @@ def test_other_numbers_are_refused(monkeypatch):
     rounded = grid.Rows.rounded
 
     def moved(bounds, bits):
-        return rounded(grid.Rows(bounds.mechanism, bounds.entries * (1 + 1e-15), banded=True), bits)
+        return rounded(grid.Rows(bounds.mechanism, bounds.encoder_rows * (1 + 1e-15), banded=True), bits)
 
     monkeypatch.setattr(grid.Rows, "rounded", moved)
     with pytest.raises(tff_mf.InputError, match="other noise"):

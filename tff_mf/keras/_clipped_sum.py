@@ -45,7 +45,6 @@ class ClippedSum:
                [-0.8]], dtype=float32)
 
     Raises:
-        InputTypeError: If an argument is of the wrong type.
         InputValueError: If the model is refused, or `clip_norm` is out of range.
     """
 

@@ -72,8 +72,7 @@ class Training:
         (6, 8.0)
 
     Raises:
-        InputTypeError: If an argument is of the wrong type.
-        InputValueError: If an argument is out of range, the arrays are not of the order's number of examples, or the
+        InputValueError: If the arrays are not of the order's number of examples, or the
             model is refused.
     """
 
@@ -136,7 +135,6 @@ class Training:
             True
 
         Raises:
-            InputTypeError: If an argument is of the wrong type.
             InputValueError: As for the class and `Order.of`; or if the plan has a grid.
         """
         order = Order.of(plan, examples=len(tf.nest.flatten(x)[0]), seed=seed)
@@ -213,7 +211,7 @@ class Training:
             refused: Other arguments of Keras's `fit`, which are refused with the reason.
 
         Raises:
-            InputTypeError: If an argument is of the wrong type, or there is no such argument.
+            InputTypeError: If there is no such argument.
             InputValueError: If the order has fewer epochs left.
         """
         if refused:

@@ -58,16 +58,16 @@ class Banded(BandedMechanism):
 
 def _checked(values: object) -> np.ndarray:
     """Returns a read-only float64 copy, zero where it belongs to no row."""
-    given = np.asarray(values)
-    if given.dtype.kind not in "fiu":
-        raise InputTypeError(f"values of type {given.dtype} must be numbers, with one row per diagonal of C.")
-    if given.ndim != 2 or 0 in given.shape or given.shape[0] > given.shape[1]:
+    array = np.asarray(values)
+    if array.dtype.kind not in "fiu":
+        raise InputTypeError(f"values of type {array.dtype} must be numbers, with one row per diagonal of C.")
+    if array.ndim != 2 or 0 in array.shape or array.shape[0] > array.shape[1]:
         raise InputValueError(
-            f"values of shape {given.shape} must have the shape [bands, rounds], with at least one band and at most as "
+            f"values of shape {array.shape} must have the shape [bands, rounds], with at least one band and at most as "
             "many bands as rounds."
         )
-    bands, rounds = given.shape
-    copy = np.where(in_matrix(bands, rounds), given, 0.0).astype(np.float64)
+    bands, rounds = array.shape
+    copy = np.where(in_matrix(bands, rounds), array, 0.0).astype(np.float64)
     if not np.all(np.abs(copy) <= series.LARGEST):
         raise InputValueError(
             f"values must be finite and at most {series.LARGEST}, because noise is computed in float32."

@@ -27,7 +27,7 @@ _DIRECT_ROUNDS = 2**20
 # Whole numbers are exact in float64 up to here.
 _MOST_ROUNDS = 2**53
 
-# With at most so many, the squared sensitivity is a sum whose every term is rounded fewer than 5000 times: a
+# With at most this many, the squared sensitivity is a sum whose every term is rounded fewer than 5000 times: a
 # relative error below 2⁻⁴⁰ of the sensitivity, which accounting adds.
 _MOST_PARTICIPATIONS = 2**20
 _MOST_BUFFERS = 2**10
@@ -86,8 +86,8 @@ class BLT(ToeplitzMechanism):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        theta = series.numbers("theta", self.theta, each="buffer")
-        omega = series.numbers("omega", self.omega, each="buffer")
+        theta = series.numbers("theta", self.theta, per="buffer")
+        omega = series.numbers("omega", self.omega, per="buffer")
         if len(theta) != len(omega):
             raise InputValueError(
                 f"theta has {len(theta)} values and omega has {len(omega)}: give one of each per buffer."
@@ -209,9 +209,9 @@ class ScaledBLT(Mechanism):
         blt = BLT(theta=self.theta, omega=self.omega)
         for name in ("theta", "omega"):
             object.__setattr__(self, name, getattr(blt, name))
-        for name, least in (("turn", 0.0), ("phase", -_MOST_ANGLE)):
-            object.__setattr__(self, name, self._angles(name, least))
-        scales = series.numbers("scales", self.scales, each="round")
+        for name, smallest in (("turn", 0.0), ("phase", -_MOST_ANGLE)):
+            object.__setattr__(self, name, self._angles(name, smallest))
+        scales = series.numbers("scales", self.scales, per="round")
         for index, value in enumerate(scales):
             if not series.SMALLEST <= value <= series.LARGEST:
                 raise InputValueError(
@@ -224,20 +224,20 @@ class ScaledBLT(Mechanism):
     def max_rounds(self) -> int:
         return len(self.scales)
 
-    def _angles(self, name: str, least: float) -> tuple[float, ...]:
-        given = getattr(self, name)
-        angles = (
-            (0.0,) * len(self.theta)
-            if isinstance(given, tuple) and not given
-            else series.numbers(name, given, each="buffer")
-        )
+    def _angles(self, name: str, smallest: float) -> tuple[float, ...]:
+        angles = getattr(self, name)
+        if isinstance(angles, tuple) and not angles:
+            angles = (0.0,) * len(self.theta)
+        angles = series.numbers(name, angles, per="buffer")
         if len(angles) != len(self.theta):
             raise InputValueError(
                 f"{name} has {len(angles)} values and theta has {len(self.theta)}: give one of each per buffer."
             )
         for index, value in enumerate(angles):
-            if not least <= value <= _MOST_ANGLE:
-                raise InputValueError(f"{name}[{index}]={value!r} must be at least {least} and at most {_MOST_ANGLE}.")
+            if not smallest <= value <= _MOST_ANGLE:
+                raise InputValueError(
+                    f"{name}[{index}]={value!r} must be at least {smallest} and at most {_MOST_ANGLE}."
+                )
         return angles
 
     @property
@@ -268,7 +268,7 @@ class ScaledBLT(Mechanism):
 
     def cast_to_float32(self) -> Self:
         """Returns the mechanism whose rounds have weights in float32: of a pair, both parts are rounded."""
-        theta, turn = _of_float32(self.theta, self.turn, most=1.0)
+        theta, turn = _of_float32(self.theta, self.turn, longest=1.0)
         omega, phase = _of_float32(self.omega, self.phase)
         return dataclasses.replace(
             self, theta=theta, turn=turn, omega=omega, phase=phase, scales=series.float32(self.scales)
@@ -285,24 +285,24 @@ class ScaledBLT(Mechanism):
                 after.append([(row, theta), (NEW, 1.0)])
                 continue
             past.append(-omega * math.sin(phase))
-            same, other = theta * math.cos(turn), theta * math.sin(turn)
-            after += [[(row, same), (row + 1, -other), (NEW, 1.0)], [(row, other), (row + 1, same)]]
+            real, imaginary = theta * math.cos(turn), theta * math.sin(turn)
+            after += [[(row, real), (row + 1, -imaginary), (NEW, 1.0)], [(row, imaginary), (row + 1, real)]]
         return Recursion.linear(past=past, after=after).with_scaled_columns(np.array(self.scales))
 
 
 def _of_float32(
-    lengths: Sequence[float], angles: Sequence[float], most: float = math.inf
+    lengths: Sequence[float], angles: Sequence[float], longest: float = math.inf
 ) -> tuple[Sequence[float], Sequence[float]]:
-    """Returns lengths and angles of complex numbers whose parts are float32, and whose lengths are at most `most`.
+    """Returns lengths and angles of complex numbers whose parts are float32, and whose lengths are at most `longest`.
 
     Rounding the result again changes no bit: its parts are float32 up to rounding errors of float64.
     """
     # π as a float32 is above π, where the sign of the sine is another.
-    given = np.array(lengths) * np.exp(1j * np.clip(angles, -math.pi, math.pi))
-    parts = np.stack([given.real, given.imag])
+    numbers = np.array(lengths) * np.exp(1j * np.clip(angles, -math.pi, math.pi))
+    parts = np.stack([numbers.real, numbers.imag])
     rounded = parts.astype(np.float32)
     inwards = np.where(np.abs(rounded) > np.abs(parts), np.nextafter(rounded, np.float32(0)), rounded)
-    real, imaginary = np.where(np.hypot(*rounded.astype(float)) > most, inwards, rounded).astype(float)
+    real, imaginary = np.where(np.hypot(*rounded.astype(float)) > longest, inwards, rounded).astype(float)
     rotates = np.array(angles) != 0
     return (
         np.where(rotates, np.hypot(real, imaginary), series.float32(lengths)).tolist(),

@@ -63,14 +63,14 @@ class Dense(Mechanism):
 
 def _checked(matrix: object) -> np.ndarray:
     """Returns a read-only float64 copy."""
-    given = np.asarray(matrix)
-    if given.dtype.kind not in "fiu":
-        raise InputTypeError(f"matrix of type {given.dtype} must hold numbers.")
-    if given.ndim != 2 or given.shape[0] != given.shape[1] or not given.size:
-        raise InputValueError(f"matrix of shape {given.shape} must be square, with one row and one column per round.")
-    validation.dense(len(given))
+    array = np.asarray(matrix)
+    if array.dtype.kind not in "fiu":
+        raise InputTypeError(f"matrix of type {array.dtype} must hold numbers.")
+    if array.ndim != 2 or array.shape[0] != array.shape[1] or not array.size:
+        raise InputValueError(f"matrix of shape {array.shape} must be square, with one row and one column per round.")
+    validation.dense(len(array))
     # Adding 0 makes zeros positive: equal mechanisms must hash and save alike.
-    copy = given.astype(np.float64) + 0.0
+    copy = array.astype(np.float64) + 0.0
     if not np.all(np.isfinite(copy)):
         raise InputValueError("matrix holds NaN or infinity; all its entries must be finite.")
     if np.any(np.triu(copy, 1)):

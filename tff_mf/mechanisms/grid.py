@@ -25,7 +25,7 @@ ROUNDING = 2.0**-53
 SLACK = 1 + 2.0**-10
 # Rounds of a stream whose mechanism has no last one.
 MOST_ROUNDS = 2**17
-# Up to so many rounds, a matrix is formed for bounds.
+# Up to this many rounds, a matrix is formed for bounds.
 MOST_WHOLE_ROUNDS = 2**12
 # A recursion may differ from the exact one by this much, in units of the grid; a stream ends before.
 LARGEST_ERROR = 2.0**-6
@@ -33,9 +33,9 @@ LARGEST_ERROR = 2.0**-6
 LARGEST = 2.0**52
 # Of all rows of a mechanism that is not banded: 1 GiB in int32.
 _MOST_ENTRIES = 2**28
-# Of the largest z, so that bounds are computed up to `SLACK`.
+# Of the largest z: errors are smaller, so that bounds are computed up to `SLACK`.
 _LARGEST_SHARE = 2.0**-12
-# Of a coefficient: a stream ends before sums need more than 52 bits with so few.
+# Bits of a coefficient: a stream ends before sums need more than 52 bits even with the fewest.
 _MOST_BITS, _FEWEST_BITS = 48, 10
 _INT32_LIMIT = 2**31
 # Rounds of a response that are computed one by one: all later ones are sums of these.
@@ -149,11 +149,11 @@ def check_rows(kind: str, *, bands: int, dimension: int) -> None:
     Example:
         >>> check_rows("dense", bands=64, dimension=4_050_748)
     """
-    entries = (bands - 1) * dimension
-    if entries > _MOST_ENTRIES:
+    numbers = (bands - 1) * dimension
+    if numbers > _MOST_ENTRIES:
         raise InputValueError(
             f"grid with dimension={dimension} is refused: integer noise of a {kind} mechanism needs all {bands} rows "
-            f"in memory, {entries:,} numbers, and the limit is {_MOST_ENTRIES:,}. Take a banded mechanism or a BLT; or "
+            f"in memory, {numbers:,} numbers, and the limit is {_MOST_ENTRIES:,}. Take a banded mechanism or a BLT; or "
             "grid=None, in settings 'none', which gives up a guarantee about the numbers that are released: it is then "
             "that of real numbers, and low bits of floats can give clients away."
         )
@@ -237,8 +237,8 @@ class Linear(GridBounds[Mechanism]):
         # What gives the first column of a Toeplitz C.
         is_toeplitz = self.recursion.alike and isinstance(mechanism, ToeplitzMechanism)
         self._column = mechanism.coefficients if is_toeplitz else None
-        most = MOST_WHOLE_ROUNDS if self._column is None else MOST_ROUNDS
-        self.rounds = min(most, self.recursion.rounds or most, mechanism.max_rounds or most)
+        limit = MOST_WHOLE_ROUNDS if self._column is None else MOST_ROUNDS
+        self.rounds = min(limit, self.recursion.rounds or limit, mechanism.max_rounds or limit)
         if not 0 < min(self.scales) <= max(self.scales) < math.inf:
             raise InputValueError(f"the recursion of kind {mechanism.kind!r} has a scale that is no number above 0.")
         self.relative_errors = functools.cache(self._relative_errors)
@@ -282,9 +282,9 @@ class Linear(GridBounds[Mechanism]):
     def _encoder(self, steps: Sequence[Step]) -> np.ndarray:
         """Returns the C̃ of these rounds, or its first column."""
         if self._column is not None:
-            new, past = _responses(self.recursion, self.rounds, steps, given=True).T[:2]
+            new, past = _responses(self.recursion, self.rounds, steps, draws_n=True).T[:2]
             return (new + past) / self.scales[0]
-        run = self.recursion.run(self.rounds, unit_vectors(self.rounds), steps=steps, given=True)
+        run = self.recursion.run(self.rounds, unit_vectors(self.rounds), steps=steps, draws_n=True)
         return np.array([(new + past) / scale for scale, new, past, _ in run])
 
     def error(self, rounds: int, unit: float) -> float:
@@ -319,7 +319,7 @@ class Linear(GridBounds[Mechanism]):
                 largest = max(largest, math.fsum(products))
                 if exact:
                     return 0.0
-            rounded = math.fsum(each for each, (_, weight) in zip(products, terms, strict=True) if abs(weight) != 1)
+            rounded = math.fsum(size for size, (_, weight) in zip(products, terms, strict=True) if abs(weight) != 1)
             partial = [min(math.fsum(products[: count + 1]), math.inf) for count in range(1, len(products))]
             if partial:
                 partial[-1] = min(partial[-1], bound)
@@ -332,17 +332,17 @@ class Linear(GridBounds[Mechanism]):
             if not _are_small(memory, rows):
                 return math.inf, largest
             return _carried(step.past, memory, 0.0) + local(step.past, past), largest
-        memory, most = [0.0] * len(rows), 0.0
+        memory, largest_error = [0.0] * len(rows), 0.0
         for step in self.steps[:rounds]:
             error = _carried(step.past, memory, 0.0) + local(step.past, past)
-            most = max(most, error)
+            largest_error = max(largest_error, error)
             memory = [
                 memory[entry] if isinstance(entry, int) else _carried(entry, memory, error) + local(entry, bound)
                 for entry, bound in zip(step.after, rows, strict=True)
             ]
             if not _are_small(memory, rows):
                 return math.inf, largest
-        return most, largest
+        return largest_error, largest
 
 
 class _OfLinear(GridRecursion[Linear]):
@@ -356,8 +356,8 @@ class _OfLinear(GridRecursion[Linear]):
         if bounds.recursion.alike and scales[0] == 1.0:
             self.smallest_diagonal = self.largest_diagonal = 1.0
         with np.errstate(over="ignore"):
-            most = bounds.norms.max(axis=1) * self.unit
-        self.rounds = allowed(self.mechanism.kind, most)
+            largest = bounds.norms.max(axis=1) * self.unit
+        self.rounds = allowed(self.mechanism.kind, largest)
         limit = min(LARGEST_ERROR, _LARGEST_SHARE * self.unit)
         if not self.error(self.rounds) <= limit:
             tried = range(1, self.rounds)
@@ -386,7 +386,7 @@ def _absolute(step: Step) -> Step:
     return dataclasses.replace(step, past=past, after=tuple(map(absolute, step.after)))
 
 
-def _responses(recursion: Recursion, rounds: int, steps: Sequence[Step], *, given: bool = False) -> np.ndarray:
+def _responses(recursion: Recursion, rounds: int, steps: Sequence[Step], *, draws_n: bool = False) -> np.ndarray:
     """Returns n, L and the rows of memory of rounds that are all alike, for a first draw of 1 and no other.
 
     What comes after a block is what its memory leads to: a sum of what units of its rows lead to.
@@ -394,19 +394,19 @@ def _responses(recursion: Recursion, rounds: int, steps: Sequence[Step], *, give
     Returns:
         float64 `[rounds, 2 + rows]`.
     """
-    first = recursion.run(min(rounds, _BLOCK), lambda done: float(done == 0), steps=steps, given=given)
-    found = [np.array([(new, past, *memory) for _, new, past, memory in first])]
+    first = recursion.run(min(rounds, _BLOCK), lambda done: float(done == 0), steps=steps, draws_n=draws_n)
+    blocks = [np.array([(new, past, *memory) for _, new, past, memory in first])]
     if rounds <= _BLOCK:
-        return found[0]
+        return blocks[0]
     zero = np.zeros(recursion.rows)
-    later = recursion.run(_BLOCK, lambda done: zero, steps=steps, given=given, memory=[*np.eye(recursion.rows)])
+    later = recursion.run(_BLOCK, lambda done: zero, steps=steps, draws_n=draws_n, memory=[*np.eye(recursion.rows)])
     of_rows = np.array([(new, past, *memory) for _, new, past, memory in later]).transpose(2, 0, 1)
     for _ in range(_BLOCK, rounds, _BLOCK):
-        block = np.zeros_like(found[0])
-        for value, responses in zip(found[-1][-1, 2:], of_rows, strict=True):
+        block = np.zeros_like(blocks[0])
+        for value, responses in zip(blocks[-1][-1, 2:], of_rows, strict=True):
             block += value * responses
-        found.append(block)
-    return np.concatenate(found)[:rounds]
+        blocks.append(block)
+    return np.concatenate(blocks)[:rounds]
 
 
 def _are_small(errors: Sequence[float], rows: Sequence[float]) -> bool:
@@ -490,9 +490,9 @@ class Rows(GridBounds[Mechanism]):
         banded: Whether C has few diagonals: otherwise it is for small models.
     """
 
-    def __init__(self, mechanism: Mechanism, entries: np.ndarray, *, banded: bool) -> None:
+    def __init__(self, mechanism: Mechanism, encoder_rows: np.ndarray, *, banded: bool) -> None:
         super().__init__(mechanism)
-        self.entries, self.banded = entries, banded
+        self.encoder_rows, self.banded = encoder_rows, banded
         # Few numbers of bits are enough for many σ.
         self.norms = functools.cache(self._norms)
 
@@ -501,18 +501,18 @@ class Rows(GridBounds[Mechanism]):
 
     def rounded(self, bits: int) -> np.ndarray:
         """Returns K̃: C below its diagonal, each row divided by its diagonal entry, in multiples of 2^-bits."""
-        return np.ldexp(np.rint(np.ldexp(self.entries[:, 1:] / self.entries[:, :1], bits)), -bits)
+        return np.ldexp(np.rint(np.ldexp(self.encoder_rows[:, 1:] / self.encoder_rows[:, :1], bits)), -bits)
 
     def _norms(self, bits: int) -> np.ndarray:
         """Returns the largest sum of absolute values of a row of C̃⁻¹ so far, for each number of rounds."""
-        diagonal, coefficients = self.entries[:, 0], self.rounded(bits)
+        diagonal, coefficients = self.encoder_rows[:, 0], self.rounded(bits)
         with np.errstate(over="ignore", invalid="ignore"):
             if len(diagonal) == 1:
                 column = in_order.reciprocal((1.0, *coefficients[0].tolist()), MOST_ROUNDS)
                 return np.add.accumulate(np.abs(column)) / diagonal[0]
             rounds = len(diagonal)
             matrix = np.eye(rounds)
-            for offset in range(1, self.entries.shape[1]):
+            for offset in range(1, self.encoder_rows.shape[1]):
                 later = np.arange(offset, rounds)
                 matrix[later, later - offset] = coefficients[later, offset - 1]
             inverse = in_order.solve(matrix, np.diag(1 / diagonal))
@@ -524,26 +524,26 @@ class _OfRows(GridRecursion[Rows]):
 
     def __init__(self, bounds: Rows, *, deviation: float, largest_normal: float) -> None:
         super().__init__(bounds, deviation=deviation, largest_normal=largest_normal)
-        diagonal = bounds.entries[:, 0]
+        diagonal = bounds.encoder_rows[:, 0]
         self.smallest_diagonal, self.largest_diagonal = float(diagonal.min()), float(diagonal.max())
         self.relative_scales = (1 / diagonal) * (1 + 2.0**-50)
         # So that no sum of products exceeds 2^52. C̃ is streamed, and is bounded: where C is nearly singular, C̃⁻¹ can be
         # larger than C⁻¹ by any factor.
-        bits, most = math.inf, _MOST_BITS
-        while most < bits:
-            bits = self.coefficient_bits = most
+        bits, fitting = math.inf, _MOST_BITS
+        while fitting < bits:
+            bits = self.coefficient_bits = fitting
             self.coefficients = bounds.rounded(bits)
             with np.errstate(over="ignore"):
                 self._norms = bounds.norms(bits) * self.unit
-                needed = self._norms * _sums(self.coefficients)
-                self.rounds = allowed(self.mechanism.kind, needed * 2.0**_FEWEST_BITS)
-            most = _bits_within(float(needed[self.rounds - 1]))
+                largest_sums = self._norms * _sums(self.coefficients)
+                self.rounds = allowed(self.mechanism.kind, largest_sums * 2.0**_FEWEST_BITS)
+            fitting = _bits_within(float(largest_sums[self.rounds - 1]))
         self.column_change = self._change()
 
     @property
     def bands(self) -> int:
         """Number of diagonals of C, including the main one."""
-        return self.bounds.entries.shape[1]
+        return self.bounds.encoder_rows.shape[1]
 
     @property
     def stored(self) -> str:
@@ -569,9 +569,9 @@ class _OfRows(GridRecursion[Rows]):
             check_rows(self.mechanism.kind, bands=self.bands, dimension=dimension)
 
     def _change(self) -> float:
-        # Of the quotient and of this difference too.
-        below = self.bounds.entries[:, 1:]
-        change = np.abs(self.bounds.entries[:, :1] * self.coefficients - below) + 2.0**-50 * np.abs(below)
+        # The rounding of the quotient and of this difference counts too.
+        below = self.bounds.encoder_rows[:, 1:]
+        change = np.abs(self.bounds.encoder_rows[:, :1] * self.coefficients - below) + 2.0**-50 * np.abs(below)
         if len(change) == 1:
             return float(np.linalg.norm(change)) * SLACK
         squares = np.zeros(len(change))
@@ -587,7 +587,7 @@ def _sums(coefficients: np.ndarray) -> float:
     return (float(in_order.sums(np.abs(coefficients)).max()) + 1) * SLACK
 
 
-def _bits_within(needed: float) -> int:
+def _bits_within(largest_sum: float) -> int:
     """Returns the largest k with needed·2^k ≤ 2^52."""
-    fraction, exponent = math.frexp(needed)
+    fraction, exponent = math.frexp(largest_sum)
     return 52 - exponent + (fraction == 0.5)

@@ -1,15 +1,14 @@
 """Decoders B that are banded plus low rank: their noise needs few rows of memory."""
 
 import dataclasses
-from collections.abc import Sequence
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import numpy as np
 
 from tff_mf.base import in_order, matrices, validation
 from tff_mf.base.errors import InputTypeError, InputValueError
 from tff_mf.mechanisms._mechanism import Mechanism
-from tff_mf.mechanisms.recursion import DRAWN, NEW, Case, Entry, Recursion
+from tff_mf.mechanisms.recursion import DRAWN, NEW, Case, Entry, Recursion, first_line
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -108,22 +107,19 @@ class BandedPlusLowRank(Mechanism):
         after += [((recent + row, 1.0), (oldest, Entry(1 + last + row))) for row in range(rank)]
         past = ((last, 1.0), *((row, Entry(1 + row)) for row in range(last)))
 
-        def line(done: Any, tables: Sequence[Any], operations: Any) -> Any:
-            return operations.lines(tables[0], done, 1)[0]
-
         case = Case(scale=Entry(0), past=past, after=(*after, ((last, 1.0), (NEW, 1.0))))
-        return Recursion(rows=last + 1, cases=(case,), tables=(table,), line=line, rounds=self.max_rounds)
+        return Recursion(rows=last + 1, cases=(case,), tables=(table,), line=first_line, rounds=self.max_rounds)
 
 
 def _numbers(name: str, values: object) -> np.ndarray:
     """Returns a float64 copy."""
-    given = np.asarray(values)
-    if given.dtype.kind not in "fiu":
-        raise InputTypeError(f"{name} of type {given.dtype} must hold numbers.")
-    if given.ndim != 2 or 0 in given.shape:
-        raise InputValueError(f"{name} of shape {given.shape} must have two axes of nonzero length.")
+    array = np.asarray(values)
+    if array.dtype.kind not in "fiu":
+        raise InputTypeError(f"{name} of type {array.dtype} must hold numbers.")
+    if array.ndim != 2 or 0 in array.shape:
+        raise InputValueError(f"{name} of shape {array.shape} must have two axes of nonzero length.")
     # Adding 0 makes zeros positive: equal mechanisms must hash and save alike.
-    copy = given.astype(np.float64) + 0.0
+    copy = array.astype(np.float64) + 0.0
     if not np.all(np.isfinite(copy)):
         raise InputValueError(f"{name} holds NaN or infinity; all its numbers must be finite.")
     return copy

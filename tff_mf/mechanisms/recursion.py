@@ -194,10 +194,10 @@ class Recursion:
             assert isinstance(weight, float)
             return places.setdefault((weight, power), Entry(len(places)))
 
-        def row(given: int | Terms) -> int | Terms:
-            if isinstance(given, int):
-                return given
-            return tuple((source, entry(weight, 1) if source in (NEW, PAST) else weight) for source, weight in given)
+        def row(terms: int | Terms) -> int | Terms:
+            if isinstance(terms, int):
+                return terms
+            return tuple((source, entry(weight, 1) if source in (NEW, PAST) else weight) for source, weight in terms)
 
         (case,) = self.cases
         assert isinstance(case.scale, float)
@@ -227,7 +227,7 @@ class Recursion:
         return 0 if self.case is None else self.case(done, self.tables, operations)
 
     def smallest_scale(self, rounds: int | None) -> float:
-        """Returns the least 1 / C_tt of so many rounds; where it follows from a rule, of the first 16,384."""
+        """Returns the smallest 1 / C_tt of the rounds; if a rule gives it, of the first 16,384 of them."""
         scales = [case.scale for case in self.cases if isinstance(case.scale, float)]
         places = [case.scale.place for case in self.cases if isinstance(case.scale, Entry)]
         if places and self.line is first_line and rounds is not None:
@@ -259,21 +259,21 @@ class Recursion:
         def number(weight: Weight) -> float:
             return float(line[weight.place]) if isinstance(weight, Entry) else weight
 
-        def terms(given: Terms) -> Numbers:
-            weighted = ((source, number(weight)) for source, weight in given)
+        def terms(weighted_terms: Terms) -> Numbers:
+            weighted = ((source, number(weight)) for source, weight in weighted_terms)
             return tuple((source, weight) for source, weight in weighted if weight)
 
-        def row(given: int | Terms) -> int | Numbers:
-            if isinstance(given, int):
-                return given
-            sums = terms(given)
+        def row(entry: int | Terms) -> int | Numbers:
+            if isinstance(entry, int):
+                return entry
+            sums = terms(entry)
             is_a_row = len(sums) == 1 and 0 <= sums[0][0] < self.rows and sums[0][1] == 1
             return sums[0][0] if is_a_row else sums
 
         product = None
         if case.product is not None:
-            given = case.product.weights
-            matrix = given if isinstance(given, np.ndarray) else given(done, self.tables, Operations)
+            weights = case.product.weights
+            matrix = weights if isinstance(weights, np.ndarray) else weights(done, self.tables, Operations)
             product = matrix, case.product.rows
         return Step(
             scale=number(case.scale),
@@ -284,9 +284,9 @@ class Recursion:
 
     @functools.cached_property
     def digest(self) -> str:
-        """SHA-256 of structure and numbers of the noise, for fingerprints: others do not continue a state.
+        """SHA-256 of structure and numbers of the noise, for fingerprints: another recursion cannot continue a state.
 
-        Of the rules, it has the cases of the first rounds.
+        It covers the rule for cases by the cases of the first 64 rounds.
         """
         weights = [weight for case in self.cases for weight in case.weights() if not isinstance(weight, Entry)]
         products = [case.product for case in self.cases if case.product is not None]
@@ -312,17 +312,17 @@ class Recursion:
         draw: Callable[[int], Any],
         *,
         steps: Sequence[Step] | None = None,
-        given: bool = False,
+        draws_n: bool = False,
         memory: Sequence[Any] | None = None,
     ) -> Iterator[tuple[float, Any, Any, list[Any]]]:
         """Yields 1 / C_tt, n_t, L_t and the rows of memory after each round, one operation after another in float64.
 
         Args:
             rounds: Number of rounds.
-            draw: Gives z_t of a round, or n_t if `given`: a number, or a vector of them.
+            draw: Gives z_t of a round: a number, or a vector of them.
             steps: The rounds, if they are computed already, `rounds` of them; one if all are alike.
-            given: Whether L_t is computed for given n.
-            memory: The rows of memory before the first round; zero if not given.
+            draws_n: Whether `draw` gives n_t, so that L_t is computed for these n.
+            memory: The rows of memory before the first round; zero if `None`.
         """
         zero = 0.0 * draw(0)
         memory = [zero] * self.rows if memory is None else [*memory]
@@ -331,7 +331,7 @@ class Recursion:
             products = () if step.product is None else step.product[0] @ np.array(memory)[list(step.product[1])]
             drawn = draw(done)
             past = _total(step.past, [*memory, *products], zero)
-            new = drawn if given else step.scale * drawn - past
+            new = drawn if draws_n else step.scale * drawn - past
             # Places from the end are those of the new row, L_t and the draw.
             sources = [*memory, *products, drawn, past, new]
             memory = [memory[entry] if isinstance(entry, int) else _total(entry, sources, zero) for entry in step.after]

@@ -20,18 +20,18 @@ _NO_DECAY = 1e-100
 _SERIES_BELOW = 1e-2
 
 
-def numbers(name: str, values: object, *, each: str) -> tuple[float, ...]:
+def numbers(name: str, values: object, *, per: str) -> tuple[float, ...]:
     """Returns a sequence of numbers, one per band or buffer, as plain floats."""
     if isinstance(values, str | bytes) or not isinstance(values, Sequence | np.ndarray):
-        raise InputTypeError(f"{name}={values!r} must be a sequence of numbers, one per {each}.")
+        raise InputTypeError(f"{name}={values!r} must be a sequence of numbers, one per {per}.")
     if (isinstance(values, np.ndarray) and values.ndim != 1) or len(values) == 0:
-        raise InputValueError(f"{name}={values!r} must hold one number per {each}, and at least one.")
+        raise InputValueError(f"{name}={values!r} must hold one number per {per}, and at least one.")
     return tuple(validation.real(f"{name}[{index}]", value) for index, value in enumerate(values))
 
 
 def checked(name: str, values: object) -> tuple[float, ...]:
     """Returns the coefficients of a banded Toeplitz matrix as plain floats, the first of them above 0."""
-    coefficients = numbers(name, values, each="band")
+    coefficients = numbers(name, values, per="band")
     if not SMALLEST <= coefficients[0] <= LARGEST:
         raise InputValueError(
             f"{name}[0]={coefficients[0]!r}, the main diagonal, must be at least {SMALLEST} and at most {LARGEST}."
@@ -52,8 +52,8 @@ def float32(coefficients: Sequence[float]) -> tuple[float, ...]:
 def padded(coefficients: Sequence[float] | np.ndarray, rounds: int) -> np.ndarray:
     """Returns the first `rounds` coefficients, padded with zeros, float64 `[rounds]`."""
     column = np.zeros(rounds)
-    given = np.asarray(coefficients[:rounds], dtype=np.float64)
-    column[: len(given)] = given
+    leading = np.asarray(coefficients[:rounds], dtype=np.float64)
+    column[: len(leading)] = leading
     return column
 
 
@@ -64,22 +64,22 @@ def quotient(numerator: np.ndarray, coefficients: Sequence[float] | np.ndarray) 
     digits of small coefficients.
     """
     rounds = len(numerator)
-    given = np.asarray(coefficients[:rounds], dtype=np.float64)
-    backwards = given[:0:-1]
+    leading = np.asarray(coefficients[:rounds], dtype=np.float64)
+    backwards = leading[:0:-1]
     reach = len(backwards)
-    padded_result = np.zeros(reach + rounds)
-    result = padded_result[reach:]
+    padded_quotient = np.zeros(reach + rounds)
+    quotients = padded_quotient[reach:]
     with np.errstate(over="ignore", invalid="ignore"):
-        one = np.zeros(reach + min(_BLOCK, rounds))
-        for index in range(len(one) - reach):
-            one[reach + index] = ((index == 0) - backwards @ one[index : index + reach]) / given[0]
+        response = np.zeros(reach + min(_BLOCK, rounds))
+        for index in range(len(response) - reach):
+            response[reach + index] = ((index == 0) - backwards @ response[index : index + reach]) / leading[0]
         for start in range(0, rounds, _BLOCK):
-            right = numerator[start : start + _BLOCK].astype(np.float64)
+            remainder = numerator[start : start + _BLOCK].astype(np.float64)
             if reach:
-                earlier = np.concatenate([padded_result[start : start + reach], np.zeros(len(right) - 1)])
-                right -= np.correlate(earlier, backwards, mode="valid")
-            result[start : start + len(right)] = np.convolve(one[reach:], right)[: len(right)]
-    return result
+                earlier = np.concatenate([padded_quotient[start : start + reach], np.zeros(len(remainder) - 1)])
+                remainder -= np.correlate(earlier, backwards, mode="valid")
+            quotients[start : start + len(remainder)] = np.convolve(response[reach:], remainder)[: len(remainder)]
+    return quotients
 
 
 def inverse_square_root(terms: int) -> np.ndarray:

@@ -248,8 +248,8 @@ def _estimate_norms(levels: int) -> list[float]:
     """Returns the sum of the rows T(h) of `online_decoder`, which are positive, for each height h."""
     norms = [1.0]
     for height in range(1, levels):
-        rest = 1 - online_weight(height)
-        halves = rest * (2 * norms[-1] - online_scale(height - 1))
+        child_weight = 1 - online_weight(height)
+        halves = child_weight * (2 * norms[-1] - online_scale(height - 1))
         norms.append(halves + online_scale(height))
     return norms
 
@@ -261,8 +261,8 @@ def _norms(tree: Tree) -> list[float]:
     blocks = inverse
     for _ in range(tree.rounds.bit_length()):
         norms.append(float(in_order.sums(np.abs(blocks)).max(initial=0.0)))
-        whole = len(blocks) // 2 * 2
-        blocks = blocks[0:whole:2] + blocks[1:whole:2]
+        paired = len(blocks) // 2 * 2
+        blocks = blocks[0:paired:2] + blocks[1:paired:2]
     return norms
 
 
@@ -392,8 +392,8 @@ def vanilla_decoder(rounds: int) -> np.ndarray:
 
 def _lower(first: np.ndarray, corner: np.ndarray, second: np.ndarray) -> np.ndarray:
     size = len(first)
-    result = np.zeros((2 * size, 2 * size))
-    result[:size, :size] = first
-    result[size:, :size] = corner
-    result[size:, size:] = second
-    return result
+    matrix = np.zeros((2 * size, 2 * size))
+    matrix[:size, :size] = first
+    matrix[size:, :size] = corner
+    matrix[size:, size:] = second
+    return matrix

@@ -64,9 +64,9 @@ class KeyedStream(abc.ABC):
         fast: Whether a row may change its type on a grid.
 
     Raises:
-        InputTypeError: If an argument is of the wrong type; if its class has no kind of its own, or
+        InputTypeError: If its class has no kind of its own, or
             neither a recursion nor an end.
-        InputValueError: If an argument is out of range, the recursion of a kind from outside is not C⁻¹, or the
+        InputValueError: If the recursion of a kind from outside is not C⁻¹, or the
             grid does not fit the noise.
     """
 

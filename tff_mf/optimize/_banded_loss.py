@@ -205,8 +205,8 @@ class BandedError:
         value, product_gradient = _sum_of_variances(product, reach, rounds)
         gradient = np.zeros_like(diagonals)
         for step, row in enumerate(self._inverse):
-            part = product_gradient[step : step + bands, reach : reach + rounds - step]
-            gradient[:, step:] += part * row[: rounds - step]
+            by_product = product_gradient[step : step + bands, reach : reach + rounds - step]
+            gradient[:, step:] += by_product * row[: rounds - step]
         return value, gradient
 
 

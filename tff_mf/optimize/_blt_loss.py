@@ -123,23 +123,9 @@ class BLTLoss:
         by_exponent = np.empty_like(weights)
         by_exponent[::2] = error.by_exponent / error.value
         by_exponent[1::2] = sens.by_exponent / sens.value
-        by_increment = self._by_increment(factors, by_log_weight, by_exponent)
-        return Value(0.5 * float(np.log(error.value) + np.log(sens.value)), 0.5 * by_increment * increments)
-
-    def nodes(self, variables: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Returns exponents and weights: those of B, of which the first exponent is 0, at even places, of C at odd."""
-        increments = np.exp(variables)
-        return self._cumulate @ increments, self._weights(increments)[1]
-
-    def gradient(self, variables: np.ndarray, by_log_weight: np.ndarray, by_exponent: np.ndarray) -> np.ndarray:
-        """Returns the gradient by the variables of a function of the logarithms of weights and the exponents."""
-        increments = np.exp(variables)
-        factors, _ = self._weights(increments)
-        return self._by_increment(factors, by_log_weight, by_exponent) * increments
-
-    def _by_increment(self, factors: np.ndarray, by_log_weight: np.ndarray, by_exponent: np.ndarray) -> np.ndarray:
         by_difference = (by_log_weight @ self._powers) * (1 / factors - 1)
-        return by_exponent @ self._cumulate + by_difference @ self._differences - by_log_weight @ self._offsets
+        by_increment = by_exponent @ self._cumulate + by_difference @ self._differences - by_log_weight @ self._offsets
+        return Value(0.5 * float(np.log(error.value) + np.log(sens.value)), 0.5 * by_increment * increments)
 
     def parameters(self, variables: np.ndarray) -> BLTParameters:
         """Returns (θ, ω) in the order of falling θ."""

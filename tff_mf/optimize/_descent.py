@@ -43,7 +43,7 @@ def with_status(
     """Returns the mechanism with the status of the search that found it in `optimized_for`.
 
     Args:
-        mechanism: What was found, with `optimized_for` set.
+        mechanism: The best mechanism of the search, with `optimized_for` set.
         objective: The loss that was minimized, "max" or "rms".
         converged: Whether the search converged.
         message: How the search ended, in words.
@@ -142,7 +142,7 @@ def descend(
     if not len(start):
         return nothing_to_choose(float(loss(start).value))
     watched = _Watched(loss, on_iteration)
-    found = scipy.optimize.minimize(
+    optimum = scipy.optimize.minimize(
         watched,
         start,
         jac=True,
@@ -152,12 +152,12 @@ def descend(
         options={"maxcor": memory, "maxiter": iterations, "maxfun": 2 * iterations, "ftol": tolerance, "gtol": 1e-9},
     )
     return Descent(
-        variables=found.x,
-        log_loss=float(found.fun),
-        gradient_norm=float(np.abs(found.jac).max()),
-        iterations=int(found.nit),
-        ended=bool(found.success),
-        ending=str(found.message),
+        variables=optimum.x,
+        log_loss=float(optimum.fun),
+        gradient_norm=float(np.abs(optimum.jac).max()),
+        iterations=int(optimum.nit),
+        ended=bool(optimum.success),
+        ending=str(optimum.message),
         history=tuple(watched.history),
     )
 
@@ -186,18 +186,18 @@ class _Watched:
         self._on_iteration(len(self.history), self.history[-1])
 
 
-def with_descent(mechanism: MechanismT, found: Descent, objective: str, began: float) -> MechanismT:
+def with_descent(mechanism: MechanismT, descent: Descent, objective: str, began: float) -> MechanismT:
     """Returns the mechanism with the status of a descent, its loss recomputed from the mechanism's parameters."""
-    converged = found.gradient_norm <= (_STATIONARY_IF_ENDED if found.ended else _STATIONARY)
+    converged = descent.gradient_norm <= (_STATIONARY_IF_ENDED if descent.ended else _STATIONARY)
     return with_status(
         mechanism,
         objective=objective,
         converged=converged,
-        message=f"{'Stationary' if converged else 'Not at a stationary point'}: {found.ending}",
-        iterations=found.iterations,
+        message=f"{'Stationary' if converged else 'Not at a stationary point'}: {descent.ending}",
+        iterations=descent.iterations,
         began=began,
-        gradient_norm=found.gradient_norm,
-        history=found.history,
+        gradient_norm=descent.gradient_norm,
+        history=descent.history,
     )
 
 
@@ -255,14 +255,14 @@ def bfgs(loss: Callable[[np.ndarray], Value], start: np.ndarray, *, iterations: 
 
 
 def _line_search(
-    loss: Callable[[np.ndarray], Value], variables: np.ndarray, here: Value, direction: np.ndarray, least: float
+    loss: Callable[[np.ndarray], Value], variables: np.ndarray, here: Value, direction: np.ndarray, smallest_gain: float
 ) -> tuple[float, Value]:
     """Returns the length of a step that meets the weak Wolfe conditions, or else the first of them, or else 0."""
     slope = float(here.gradient @ direction)
     low, high, at_low = 0.0, np.inf, here
     length = 1.0
     for _ in range(_TRIALS):
-        if not -slope * length > least:
+        if not -slope * length > smallest_gain:
             break
         there = loss(variables + length * direction)
         if not there.value <= here.value + _DECREASE * length * slope:

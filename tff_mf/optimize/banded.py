@@ -29,7 +29,7 @@ _MEMORY = 10
 _WEIGHINGS, _POWER, _ITERATIONS_EACH, _LEAST_WEIGHT = 12, 3, 50, 1e-6
 
 
-class Found(NamedTuple):
+class BestDiagonals(NamedTuple):
     """The diagonals of C, float64 `[bands, rounds]`, and the end of the search for them."""
 
     diagonals: np.ndarray
@@ -68,7 +68,7 @@ def best_diagonals(
     unit_norms: bool,
     iterations: int,
     progress: Callable[[Progress], None],
-) -> Found:
+) -> BestDiagonals:
     """Returns the C with the least loss, and how the search for it ended."""
     settings = [(optimized_for, bands)]
     while settings[-1][1] >= _FEWEST_BANDS:
@@ -85,7 +85,9 @@ def best_diagonals(
     descent = level.descent
     # The sensitivity squared is k, whatever the norms.
     factor = np.sqrt(optimized_for.participation.max_participations)
-    return Found(level.diagonals(), descent._replace(history=tuple(factor * error for error in descent.history)))
+    return BestDiagonals(
+        level.diagonals(), descent._replace(history=tuple(factor * error for error in descent.history))
+    )
 
 
 def _evened(optimized_for: OptimizedFor, level: _Level, progress: Callable[[Progress], None]) -> _Level:
@@ -244,8 +246,7 @@ def optimize_banded(
         True
 
     Raises:
-        InputTypeError: If an argument is of the wrong type.
-        InputValueError: If an argument is out of range, or the participations do not fit in `rounds`.
+        InputValueError: If the participations do not fit in `rounds`.
     """
     began = time.perf_counter()
     rounds = validation.dense(validation.whole("rounds", rounds))
@@ -260,7 +261,7 @@ def optimize_banded(
         )
     validation.instance("unit_norms", unit_norms, bool, "True or False")
     validation.one_of("objective", objective, ("rms", "max"))
-    found = best_diagonals(
+    best = best_diagonals(
         optimized_for,
         bands,
         objective=objective,
@@ -268,4 +269,4 @@ def optimize_banded(
         iterations=_ITERATIONS,
         progress=progress,
     )
-    return with_descent(Banded(values=found.diagonals, optimized_for=optimized_for), found.descent, objective, began)
+    return with_descent(Banded(values=best.diagonals, optimized_for=optimized_for), best.descent, objective, began)

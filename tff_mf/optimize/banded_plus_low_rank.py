@@ -44,8 +44,7 @@ def optimize_banded_plus_low_rank(*, mechanism: Mechanism, diagonals: int, rank:
         ((64, 3), 2.1)
 
     Raises:
-        InputTypeError: If an argument is of the wrong type.
-        InputValueError: If an argument is out of range, or the mechanism does not fit.
+        InputValueError: If the mechanism does not fit.
     """
     began = time.perf_counter()
     validation.instance("mechanism", mechanism, Mechanism, "pass a mechanism such as a result of tff_mf.optimize_dense")
@@ -60,12 +59,12 @@ def optimize_banded_plus_low_rank(*, mechanism: Mechanism, diagonals: int, rank:
         raise InputValueError(f"diagonals={diagonals} and rank={rank} together exceed rounds={rounds}.")
 
     decoder = np.cumsum(mechanism.inverse(rounds), axis=0)
-    kept = np.zeros((diagonals, rounds))
+    kept_diagonals = np.zeros((diagonals, rounds))
     for offset in range(diagonals):
-        kept[offset, offset:] = np.diagonal(decoder, -offset)
+        kept_diagonals[offset, offset:] = np.diagonal(decoder, -offset)
     left, right, history, change = _fit(decoder, diagonals, rank)
     return with_status(
-        BandedPlusLowRank(diagonals=kept, left=left, right=right, optimized_for=optimized_for),
+        BandedPlusLowRank(diagonals=kept_diagonals, left=left, right=right, optimized_for=optimized_for),
         objective="rms",
         converged=bool(change <= _STATIONARY),
         message=f"Relative distance to the approximated decoder: {history[-1]:.1e}.",
@@ -98,17 +97,17 @@ def _fit(decoder: np.ndarray, diagonals: int, rank: int) -> tuple[np.ndarray, np
 
 def _start(decoder: np.ndarray, diagonals: int, rank: int) -> tuple[np.ndarray, np.ndarray]:
     """Returns the best approximation of the part below the diagonals, with zeros above it."""
-    vectors, values, others = np.linalg.svd(np.tril(decoder, -diagonals))
+    vectors, values, right_vectors = np.linalg.svd(np.tril(decoder, -diagonals))
     roots = np.sqrt(values[:rank])
-    return vectors[:, :rank] * roots, others[:rank].T * roots
+    return vectors[:, :rank] * roots, right_vectors[:rank].T * roots
 
 
 def _running(rows: np.ndarray, delay: int) -> np.ndarray:
     """Returns the sums of r·rᵀ over the rows r up to t − delay for each t, float64 `[rounds, rank, rank]`."""
     sums = np.cumsum(rows[:, :, None] * rows[:, None, :], axis=0)
-    result = np.zeros_like(sums)
-    result[delay:] = sums[: len(sums) - delay]
-    return result
+    delayed = np.zeros_like(sums)
+    delayed[delay:] = sums[: len(sums) - delay]
+    return delayed
 
 
 def _solved(products: np.ndarray, grams: np.ndarray) -> np.ndarray:

@@ -53,12 +53,12 @@ class ToeplitzLoss:
         shifts = range(0, schema.max_participations * schema.min_sep, schema.min_sep)
         total = np.zeros(rounds)
         for shift in shifts:
-            part = column[: rounds - shift]
-            total[shift : shift + len(part)] += part
+            shifted = column[: rounds - shift]
+            total[shift : shift + len(shifted)] += shifted
         gradient = np.zeros(len(column))
         for shift in shifts:
-            part = total[shift : shift + len(column)]
-            gradient[: len(part)] += 2 * part
+            window = total[shift : shift + len(column)]
+            gradient[: len(window)] += 2 * window
         return Value(float(total @ total), gradient)
 
 
@@ -117,14 +117,13 @@ def optimize_banded_toeplitz(
         (342, 8.804)
 
     Raises:
-        InputTypeError: If an argument is of the wrong type.
-        InputValueError: If an argument is out of range, or the participations do not fit in `rounds`.
+        InputValueError: If the participations do not fit in `rounds`.
     """
     began = time.perf_counter()
     checked = checked_arguments(rounds, bands, participation, workload, objective)
-    column, found = best_column(checked.optimized_for, checked.bands, objective)
+    column, descent = best_column(checked.optimized_for, checked.bands, objective)
     mechanism = BandedToeplitz(column=column.tolist(), optimized_for=checked.optimized_for)
-    return with_descent(mechanism, found, objective, began)
+    return with_descent(mechanism, descent, objective, began)
 
 
 class Checked(NamedTuple):

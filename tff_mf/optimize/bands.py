@@ -56,12 +56,11 @@ def amplified_bands(
 
     Example:
         >>> setting = {"rounds": 16, "population": 160, "clients_per_round": 10, "delta": 1e-6}
-        >>> [each.bands for each in amplified_bands(**setting, epsilon=2.0, bands=[1, 2, 16])]
+        >>> [choice.bands for choice in amplified_bands(**setting, epsilon=2.0, bands=[1, 2, 16])]
         [2, 1, 16]
 
     Raises:
-        InputTypeError: If an argument is of the wrong type.
-        InputValueError: If an argument is out of range, or no number of bands is possible.
+        InputValueError: If no number of bands is possible.
     """
     rounds = validation.whole("rounds", rounds)
     most = min(
@@ -74,11 +73,11 @@ def amplified_bands(
     counts = [2**power for power in range(most.bit_length())] if bands is None else list(bands)
     if not counts:
         raise InputValueError("bands=[] must have at least one number of bands to compare.")
-    found = []
+    choices = []
     for count in counts:
         mechanism = optimize_banded(rounds=rounds, bands=count)
         sampling = CyclicPoisson(groups=count, population=population, clients_per_round=clients_per_round)
         sigma = calibrate_noise_multiplier(mechanism, rounds, sampling, epsilon=epsilon, delta=delta)
         error = sigma * rms_error(mechanism, rounds)
-        found.append(AmplifiedBands(bands=count, noise_multiplier=sigma, rms_error=error, mechanism=mechanism))
-    return tuple(sorted(found, key=lambda each: each.rms_error))
+        choices.append(AmplifiedBands(bands=count, noise_multiplier=sigma, rms_error=error, mechanism=mechanism))
+    return tuple(sorted(choices, key=lambda choice: choice.rms_error))

@@ -107,12 +107,11 @@ def optimize_blt(
         (4, True, 10.734)
 
     Raises:
-        InputTypeError: If an argument is of the wrong type.
-        InputValueError: If an argument is out of range, or the participations do not fit in `rounds`.
+        InputValueError: If the participations do not fit in `rounds`.
     """
     began = time.perf_counter()
     optimized_for = OptimizedFor(rounds=rounds, participation=participation)
-    wanted = None if buffers is None else validation.whole("buffers", buffers)
+    limit = None if buffers is None else validation.whole("buffers", buffers)
     objective = validation.one_of("objective", objective, ("max", "rms"))
     _check_size(optimized_for)
 
@@ -121,15 +120,15 @@ def optimize_blt(
 
     # Of C = I.
     optimum = descend(loss_of(0), np.zeros(0), iterations=0)
-    needed = _WORTHWHILE if wanted is None else _DEAD
+    smallest_gain = _WORTHWHILE if limit is None else _DEAD
     history: list[float] = []
     iterations = 0
     gain_left_out = None
-    while wanted is None or len(history) < wanted:
+    while limit is None or len(history) < limit:
         candidate = _with_one_more_buffer(loss_of, optimized_for.rounds, optimum)
         iterations += candidate.iterations
         gain = optimum.log_loss - candidate.log_loss
-        if gain < needed:
+        if gain < smallest_gain:
             gain_left_out = gain
             break
         optimum = candidate
@@ -139,7 +138,7 @@ def optimize_blt(
         _mechanism(optimized_for, objective, optimum),
         objective=objective,
         converged=optimum.gradient_norm <= _STATIONARY,
-        message=_message(optimum, wanted, gain_left_out),
+        message=_message(optimum, limit, gain_left_out),
         iterations=iterations,
         began=began,
         gradient_norm=optimum.gradient_norm,
@@ -168,13 +167,13 @@ def _mechanism(optimized_for: OptimizedFor, objective: str, optimum: Descent) ->
     return BLT(theta=np.maximum(theta, FASTEST_DECAY).tolist(), omega=omega.tolist(), optimized_for=optimized_for)
 
 
-def _message(optimum: Descent, wanted: int | None, gain_left_out: float | None) -> str:
+def _message(optimum: Descent, limit: int | None, gain_left_out: float | None) -> str:
     buffers = len(optimum.variables) // 2
-    asked = buffers if wanted is None else wanted
-    kept = f"{buffers} of {asked}" if asked > buffers else f"{asked}"
-    kept += " buffer" if asked == 1 else " buffers"
+    target = buffers if limit is None else limit
+    message = f"{buffers} of {target}" if target > buffers else f"{target}"
+    message += " buffer" if target == 1 else " buffers"
     if gain_left_out is not None:
-        kept += f": one more would lower the loss by a relative {max(gain_left_out, 0.0):.1e}"
+        message += f": one more would lower the loss by a relative {max(gain_left_out, 0.0):.1e}"
     if optimum.gradient_norm > _STATIONARY:
-        kept += f". Not at a stationary point: {optimum.ending}"
-    return f"{kept}."
+        message += f". Not at a stationary point: {optimum.ending}"
+    return f"{message}."

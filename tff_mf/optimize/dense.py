@@ -127,11 +127,11 @@ def feasible(problem: Problem, gram: np.ndarray) -> np.ndarray:
     norms = np.where(problem.exists, np.diagonal(_blocks(gram), axis1=1, axis2=2), 0.0)
     targets = norms if problem.equal_norms else np.sum(norms, axis=1, keepdims=True)
     scale = 1 / np.sqrt(np.where(problem.exists, targets, 1.0))
-    result = gram * scale[:, :, None, None] * scale
-    diagonal = np.einsum("cece->ce", result).copy()
-    result[np.arange(classes), :, np.arange(classes), :] = 0.0
-    np.einsum("cece->ce", result)[...] = diagonal
-    return result
+    scaled = gram * scale[:, :, None, None] * scale
+    diagonal = np.einsum("cece->ce", scaled).copy()
+    scaled[np.arange(classes), :, np.arange(classes), :] = 0.0
+    np.einsum("cece->ce", scaled)[...] = diagonal
+    return scaled
 
 
 def variables(problem: Problem, point: Point) -> np.ndarray:
@@ -195,10 +195,10 @@ def _safe(correlations: np.ndarray) -> np.ndarray:
     """Returns correlations with a unit diagonal, mixed with the identity where they are not positive definite."""
     epochs = correlations.shape[1]
     identity = np.eye(epochs)
-    result = correlations * (1 - identity) + identity
-    least = np.linalg.eigvalsh(result)[:, 0]
-    share = np.where(least < _LEAST_EIGENVALUE, (1 - 1e-3) / (1 - np.minimum(least, 0.0)), 1.0)
-    return share[:, None, None] * (result - identity) + identity
+    unit_diagonal = correlations * (1 - identity) + identity
+    smallest = np.linalg.eigvalsh(unit_diagonal)[:, 0]
+    mixture = np.where(smallest < _LEAST_EIGENVALUE, (1 - 1e-3) / (1 - np.minimum(smallest, 0.0)), 1.0)
+    return mixture[:, None, None] * (unit_diagonal - identity) + identity
 
 
 def search(problem: Problem) -> Iterator[Evaluation]:
@@ -269,21 +269,20 @@ def _coarse(problem: Problem, groups: np.ndarray) -> Problem:
 
 def _interpolated(problem: Problem, coarse: Problem, point: Point) -> Point:
     change, coarse_change = np.count_nonzero(problem.exists[:, -1]), np.count_nonzero(coarse.exists[:, -1])
-    parts = [
+    pieces = [
         Point(
-            np.exp(stretched(np.log(point.weights[here]), size)),
-            stretched(point.correlations[here], size),
+            np.exp(stretched(np.log(point.weights[classes]), size)),
+            stretched(point.correlations[classes], size),
         )
-        for here, size in (
+        for classes, size in (
             (slice(coarse_change), change),
             (slice(coarse_change, None), len(problem.exists) - change),
         )
         if size
     ]
-    weights = np.concatenate([part.weights for part in parts])
-    correlations = np.concatenate([part.correlations for part in parts])
-    whole = Point(weights, correlations)
-    return point_of(problem, variables(problem, whole))
+    weights = np.concatenate([piece.weights for piece in pieces])
+    correlations = np.concatenate([piece.correlations for piece in pieces])
+    return point_of(problem, variables(problem, Point(weights, correlations)))
 
 
 def stretched(values: np.ndarray, size: int) -> np.ndarray:
@@ -293,10 +292,10 @@ def stretched(values: np.ndarray, size: int) -> np.ndarray:
     """
     if len(values) == 1:
         return np.repeat(values, size, axis=0)
-    known, wanted = _logits(len(values)), _logits(size)
-    after = np.clip(np.searchsorted(known, wanted), 1, len(known) - 1)
-    share = ((wanted - known[after - 1]) / (known[after] - known[after - 1])).reshape(-1, *[1] * (values.ndim - 1))
-    return (1 - share) * values[after - 1] + share * values[after]
+    places, targets = _logits(len(values)), _logits(size)
+    after = np.clip(np.searchsorted(places, targets), 1, len(places) - 1)
+    weight = ((targets - places[after - 1]) / (places[after] - places[after - 1])).reshape(-1, *[1] * (values.ndim - 1))
+    return (1 - weight) * values[after - 1] + weight * values[after]
 
 
 def _logits(size: int) -> np.ndarray:
@@ -348,8 +347,7 @@ def optimize_dense(
         (True, 5.68)
 
     Raises:
-        InputTypeError: If an argument is of the wrong type.
-        InputValueError: If an argument is out of range, or the participations do not fit in `rounds`.
+        InputValueError: If the participations do not fit in `rounds`.
     """
     began = time.perf_counter()
     workload = PrefixSum() if workload is None else workload
@@ -361,18 +359,18 @@ def optimize_dense(
         )
     setting = _Setting.of(optimized_for)
     problem = problem_of(matrix, setting.min_sep, equal_norms=setting.equal_norms)
-    found = _searched(problem, matrix, progress)
-    gap = max(found.gaps[-1], 0.0)
+    best = _searched(problem, matrix, progress)
+    gap = max(best.gaps[-1], 0.0)
     return with_status(
-        Dense(matrix=found.encoder / np.sqrt(setting.scale), optimized_for=optimized_for),
+        Dense(matrix=best.encoder / np.sqrt(setting.scale), optimized_for=optimized_for),
         objective="rms",
         converged=gap <= _GAP,
         duality_gap=gap if np.isfinite(gap) else None,
         message=_message(gap, setting),
-        iterations=len(found.gaps),
+        iterations=len(best.gaps),
         began=began,
-        gradient_norm=found.violation,
-        history=tuple(found.gaps),
+        gradient_norm=best.violation,
+        history=tuple(best.gaps),
     )
 
 
@@ -402,7 +400,7 @@ class _Setting(NamedTuple):
         return cls(min_sep, equal_norms, single=most == 1, scale=min(most, epochs) if equal_norms else 1)
 
 
-class _Found(NamedTuple):
+class _Best(NamedTuple):
     """C before scaling, its violation of the constraints before they were enforced, and the gap after each step."""
 
     encoder: np.ndarray
@@ -410,7 +408,7 @@ class _Found(NamedTuple):
     gaps: list[float]
 
 
-def _searched(problem: Problem, workload: np.ndarray, progress: Callable[[Progress], None]) -> _Found:
+def _searched(problem: Problem, workload: np.ndarray, progress: Callable[[Progress], None]) -> _Best:
     """Returns the best C of a search that ends at a small enough gap, or after `_STEPS` steps."""
     rounds = len(workload)
     best, best_error = _diagonal(problem, rounds), np.inf
@@ -426,7 +424,7 @@ def _searched(problem: Problem, workload: np.ndarray, progress: Callable[[Progre
         progress(Progress(rounds, step + 1, float(np.sqrt(best_error / rounds))))
         if gaps[-1] <= _GAP or step + 1 == _STEPS:
             break
-    return _Found(best, violation, gaps)
+    return _Best(best, violation, gaps)
 
 
 def _diagonal(problem: Problem, rounds: int) -> np.ndarray:

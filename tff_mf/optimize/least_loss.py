@@ -51,7 +51,7 @@ def least_loss(rounds: int, participation: Participation, objective: str = "rms"
         objective: `rms` for RmsLoss, `max` for MaxLoss.
 
     Returns:
-        The bound; 0 if none is known.
+        The bound; 0 where there is none.
 
     Example:
         >>> import tff_mf
@@ -61,8 +61,7 @@ def least_loss(rounds: int, participation: Participation, objective: str = "rms"
         (4.77, 4.9)
 
     Raises:
-        InputTypeError: If an argument is of the wrong type.
-        InputValueError: If an argument is out of range, or the participations do not fit in `rounds`.
+        InputValueError: If the participations do not fit in `rounds`.
     """
     optimized_for = OptimizedFor(rounds=validation.listable(rounds), participation=participation)
     n, participation = optimized_for.rounds, optimized_for.participation
@@ -80,7 +79,7 @@ def least_loss(rounds: int, participation: Participation, objective: str = "rms"
     # The weights of rows jump from epoch to epoch.
     padded = np.pad(coarse.rows, (0, few * width - len(coarse.rows)), mode="edge").reshape(few, width)
     nearest = [np.log(padded[(2 * epoch + 1) * few // (2 * epochs)]) for epoch in range(epochs)]
-    rows = np.exp(np.concatenate([stretched(each, b) for each in nearest])[:n])
+    rows = np.exp(np.concatenate([stretched(logs, b) for logs in nearest])[:n])
     _, gram = _gram(_moments(n, b, k, coarse.keep), classes / classes.sum(), rows / rows.sum())
     squares = np.linalg.eigvalsh(gram)
     # Less the error of an eigenvalue, so that the bound holds as computed.
@@ -88,23 +87,23 @@ def least_loss(rounds: int, participation: Participation, objective: str = "rms"
 
 
 def _searched(n: int, b: int, k: int, objective: str) -> _Bound:
-    """Returns the best bound that is found."""
+    """Returns the best bound of a search over w, v and ρ."""
     best = _Bound(0.0, np.full(b, 1 / b), np.full(n, 1 / n), 0.0)
 
     def improved(keep: float, steps: int = _STEPS) -> float:
         nonlocal best
         moments = _moments(n, b, k, keep)
-        classes, rows, found = best.classes, best.rows, 0.0
+        classes, rows, value = best.classes, best.rows, 0.0
         for _ in range(steps):
-            found, of_rounds, of_rows = _evaluated(moments, classes, rows)
-            if found > best.value:
-                best = _Bound(found, classes, rows, keep)
+            value, of_rounds, of_rows = _evaluated(moments, classes, rows)
+            if value > best.value:
+                best = _Bound(value, classes, rows, keep)
             # At the optimum each weight is its share of the bound.
             shares = np.bincount(np.arange(n) % b, of_rounds, b)
             classes = shares / shares.sum()
             if objective == "max":
                 rows = of_rows / of_rows.sum()
-        return -found
+        return -value
 
     improved(0.0, 2 * _STEPS)
     if k > 1:
@@ -123,8 +122,8 @@ def _moments(n: int, b: int, k: int, keep: float) -> np.ndarray:
     for apart in range(min(k, -(-n // b))):
         first = np.arange(n - apart * b)
         holding = np.minimum(place[first], starts[first]) - np.maximum(place[first] + apart - k + 1, 0) + 1
-        both = np.maximum(holding, 0) / (starts[first] + 1) * keep**apart
-        moments[first, first + apart * b] = moments[first + apart * b, first] = both
+        moment = np.maximum(holding, 0) / (starts[first] + 1) * keep**apart
+        moments[first, first + apart * b] = moments[first + apart * b, first] = moment
     return moments
 
 

@@ -81,8 +81,8 @@ class ScaledBLTLoss:
             for half in range(2):
                 row, column = half * buffers + real + 2 * pair, 2 * real + 4 * pair + 2 * half
                 self.exponents[row : row + 2, column : column + 2] = [[1, 1j], [1, -1j]]
-        other = np.kron([[-1, 1], [1, -1]], np.ones((buffers, buffers)))
-        self.powers = other + np.eye(2 * buffers)
+        signs = np.kron([[-1, 1], [1, -1]], np.ones((buffers, buffers)))
+        self.powers = signs + np.eye(2 * buffers)
 
     def matrix(self, own: np.ndarray) -> "_Matrix":
         return _Matrix(self, own)
@@ -91,7 +91,7 @@ class ScaledBLTLoss:
         """Returns the mechanism, its first scale 1."""
         matrix = self.matrix(self.own(variables))
         scales = self.scales(variables, matrix.column)
-        exponents, weights = (np.split(each, 2)[0] for each in (matrix.exponents, matrix.weights))
+        exponents, weights = (np.split(numbers, 2)[0] for numbers in (matrix.exponents, matrix.weights))
         decays = np.exp(-exponents)
         # One of two conjugates stands for both.
         chosen = decays.imag <= 0
@@ -139,16 +139,18 @@ class ScaledBLTLoss:
         gradient = np.append(matrix.gradient(by_column, error), by_fall)
         return Value(error.log_value + 0.5 * np.log(squared), gradient)
 
-    def minimized(self, found: Descent, powers: Sequence[int]) -> Descent:
+    def minimized(self, descent: Descent, powers: Sequence[int]) -> Descent:
         """Goes on from where a search ended, for one power after the other."""
         for power in powers:
             at_power = functools.partial(self, power=power)
             if self._kinked:
-                end = _along_kinks(at_power, found.variables)
+                end = _along_kinks(at_power, descent.variables)
             else:
-                end = _descent.descend(at_power, found.variables, iterations=_ITERATIONS)
-            found = end._replace(iterations=found.iterations + end.iterations, history=found.history + end.history)
-        return found
+                end = _descent.descend(at_power, descent.variables, iterations=_ITERATIONS)
+            descent = end._replace(
+                iterations=descent.iterations + end.iterations, history=descent.history + end.history
+            )
+        return descent
 
     def _weights(self, variables: np.ndarray) -> np.ndarray:
         return np.exp(-np.cumsum(np.append(0.0, self._falls(variables))))
@@ -168,11 +170,11 @@ class ScaledBLTLoss:
 
     def _largest_entries(self, column: np.ndarray, scales: np.ndarray) -> tuple[float, np.ndarray, np.ndarray]:
         """Returns the sum of the largest |X_st| over s ≥ ib, t − s ≥ (j − i)b for all i, j, and its gradients."""
-        entries = np.zeros((len(self._apart), self.rounds))
-        for row, apart in zip(entries, self._apart, strict=True):
+        gram_entries = np.zeros((len(self._apart), self.rounds))
+        for row, apart in zip(gram_entries, self._apart, strict=True):
             left = self.rounds - apart
             row[:left] = np.cumsum(column[:left] * column[apart:])[::-1] * scales[:left] * scales[apart:]
-        sizes = np.abs(entries)
+        sizes = np.abs(gram_entries)
         own = _norms(column) * scales
         total = float(np.sum(np.square(own[self._starts])))
         # With columns of equal norms from one start to the next, the norm at a start is the largest from there on.
@@ -193,7 +195,7 @@ class ScaledBLTLoss:
             left, size = self.rounds - t, sizes[row, s]
             total += count * size
             by_scale[[s, t]] += count * size / scales[[s, t]]
-            factor = np.sign(entries[row, s]) * count * scales[s] * scales[t]
+            factor = np.sign(gram_entries[row, s]) * count * scales[s] * scales[t]
             by_column[:left] += factor * column[t - s :][:left]
             by_column[t - s :][:left] += factor * column[:left]
         return total, by_column, by_scale
@@ -295,14 +297,17 @@ class _Error:
         own = np.einsum("jlt,l->jt", sums, w)
         variance, added = 1 + (w @ own).real, 1 + poles[:, np.newaxis] * own
         sums_before = np.array(
-            [np.append(0.0, _filtered(each, pole)[:-1]) for each, pole in zip(factors * added, poles, strict=True)]
+            [
+                np.append(0.0, _filtered(numbers, pole)[:-1])
+                for numbers, pole in zip(factors * added, poles, strict=True)
+            ]
         ).reshape(len(x), rounds)
         covariance = (w @ sums_before).real
         self.log_value, growth = _LogMean.of(2 * factors * covariance + factors**2 * variance, power)
 
         by_covariance, by_variance = 2 * growth * factors, growth * factors**2
         later = np.array(
-            [_filtered((each * by_covariance)[::-1], pole)[::-1] for each, pole in zip(w, poles, strict=True)]
+            [_filtered((weight * by_covariance)[::-1], pole)[::-1] for weight, pole in zip(w, poles, strict=True)]
         )
         by_sum = np.pad(later.reshape(len(x), rounds)[:, 1:], [(0, 0), (0, 1)])
         by_added = by_sum * factors
@@ -329,7 +334,7 @@ def optimize_scaled_blt(
 
     Columns are scaled so that all that fall into one participation have equal norms, and participations weigh less, or
     not more, the later they come. The decays and weights of the BLT and these weights are found together: by L-BFGS
-    from the best BLT of so many buffers (`optimize_blt`), and from 4 buffers on also with pairs of buffers, whose
+    from the best BLT with as many buffers (`optimize_blt`), and from 4 buffers on also with pairs of buffers, whose
     coefficients oscillate and nearly vanish where a client may come again. Pairs are added one by one, from several
     starts each, by BFGS for functions with kinks. The better one is returned. For "max" the maximum is approached by
     means of powers.
@@ -349,25 +354,24 @@ def optimize_scaled_blt(
     Example:
         >>> from tff_mf import MinSep, rms_loss
         >>> participation = MinSep(min_sep=64, max_participations=8)
-        >>> found = optimize_scaled_blt(rounds=512, participation=participation, buffers=2, objective="rms")
-        >>> round(rms_loss(found, 512, participation), 2)
+        >>> mechanism = optimize_scaled_blt(rounds=512, participation=participation, buffers=2, objective="rms")
+        >>> round(rms_loss(mechanism, 512, participation), 2)
         9.59
 
     Raises:
-        InputTypeError: If an argument is of the wrong type.
-        InputValueError: If an argument is out of range, or the participations do not fit in `rounds`.
+        InputValueError: If the participations do not fit in `rounds`.
     """
     began = time.perf_counter()
     validation.dense(validation.whole("rounds", rounds))
     start = functools.partial(optimize_blt, rounds=rounds, participation=participation, objective=objective)
-    loss, found = _of_real_buffers(start(buffers=buffers), objective)
-    real = with_descent(loss.mechanism(found.variables), found, objective, began)
+    loss, descent = _of_real_buffers(start(buffers=buffers), objective)
+    real = with_descent(loss.mechanism(descent.variables), descent, objective, began)
     rows = _REAL_BUFFERS if buffers is None else buffers
     pairs = (rows - _REAL_BUFFERS) // 2
     if pairs < 1 or not loss.real or not 1 < participation.max_participations <= _MOST_PARTICIPATIONS:
         return real
-    loss, found = _with_pairs(*_of_real_buffers(start(buffers=rows - 2 * pairs), objective), pairs, objective)
-    paired = with_descent(loss.mechanism(found.variables), found, objective, began)
+    loss, descent = _with_pairs(*_of_real_buffers(start(buffers=rows - 2 * pairs), objective), pairs, objective)
+    paired = with_descent(loss.mechanism(descent.variables), descent, objective, began)
     return min(real, paired, key=_descent.loss_of)
 
 
@@ -377,27 +381,27 @@ def _of_real_buffers(blt: BLT, objective: str) -> tuple[ScaledBLTLoss, Descent]:
     assert optimized_for.search is not None
     of_blt = _variables(blt, optimized_for.rounds)
     loss = ScaledBLTLoss(optimized_for, len(of_blt) // 2)
-    found = _descent.nothing_to_choose(np.log(optimized_for.search.loss))._replace(
+    start = _descent.nothing_to_choose(np.log(optimized_for.search.loss))._replace(
         variables=np.append(of_blt, np.full(loss.falls, np.log(_FIRST_FALL))),
         iterations=optimized_for.search.iterations,
     )
-    return loss, loss.minimized(found, _POWERS[objective])
+    return loss, loss.minimized(start, _POWERS[objective])
 
 
-def _with_pairs(loss: ScaledBLTLoss, found: Descent, pairs: int, objective: str) -> tuple[ScaledBLTLoss, Descent]:
+def _with_pairs(loss: ScaledBLTLoss, descent: Descent, pairs: int, objective: str) -> tuple[ScaledBLTLoss, Descent]:
     """Adds pairs for as long as each is worth its memory."""
-    first, *others = _POWERS[objective]
+    first, *later_powers = _POWERS[objective]
     places = np.array([_PAIR_DECAY, _PAIR_ANGLE]) / loss.optimized_for.participation.min_sep
-    value = loss(found.variables, first).value
+    value = loss(descent.variables, first).value
     for pair in range(1, pairs + 1):
         added = np.log(np.append(places * [1, pair], _PAIR_WIDTH * places * [1, pair]))
         larger = ScaledBLTLoss(loss.optimized_for, loss.real, pair)
-        variables = np.insert(found.variables, len(found.variables) - loss.falls, added)
-        candidate = larger.minimized(found._replace(variables=variables), (first,))
+        variables = np.insert(descent.variables, len(descent.variables) - loss.falls, added)
+        candidate = larger.minimized(descent._replace(variables=variables), (first,))
         if not value - candidate.log_loss >= _WORTHWHILE:
             break
-        loss, found, value = larger, candidate, candidate.log_loss
-    return loss, loss.minimized(found, others)
+        loss, descent, value = larger, candidate, candidate.log_loss
+    return loss, loss.minimized(descent, later_powers)
 
 
 def _variables(blt: BLT, rounds: int) -> np.ndarray:

@@ -49,10 +49,6 @@ class CohortSecret:
         >>> one, other = (sampling.cohorts(9, 4, draws=secret.draws("abcdefghi", sampling)) for _ in range(2))
         >>> bool((one == other).all()), secret == CohortSecret.drawn(), len(secret.run)
         (True, False, 32)
-
-    Raises:
-        InputTypeError: If a field is of the wrong type.
-        InputValueError: If a field is out of range.
     """
 
     run: str

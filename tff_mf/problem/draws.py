@@ -66,10 +66,6 @@ class SeededDraws(Draws):
     Args:
         seed: The same seed gives the same choices.
         stream: Of one seed, each use has a stream of its own; stream 0 is the plain seed of NumPy's PCG64.
-
-    Raises:
-        InputTypeError: If an argument is not a whole number.
-        InputValueError: If an argument is negative.
     """
 
     def __init__(self, seed: int, stream: int = 0) -> None:

@@ -99,8 +99,7 @@ class Grid:
             1202
 
         Raises:
-            InputTypeError: If an argument is of the wrong type.
-            InputValueError: If an argument is out of range, or a sum of so many records could be inexact.
+            InputValueError: If a sum of so many records could be inexact.
         """
         return cls.auto(dimension=dimension, max_clients=max(_FEWEST_CLIENTS, _ROOM * math.ceil(cohort)))
 
@@ -143,7 +142,6 @@ def check_dimension(grid: Grid | None, dimension: int | None) -> None:
         >>> check_dimension(None, None)
 
     Raises:
-        InputTypeError: If an argument is of the wrong type.
         InputValueError: If only one is given, or the number is out of range.
     """
     if (check(grid) is None) != (dimension is None):

@@ -44,8 +44,7 @@ class Sampling(abc.ABC):
             (4, 2)
 
         Raises:
-            InputTypeError: If an argument is of the wrong type.
-            InputValueError: If an argument is out of range, or clients are too few for these cohorts.
+            InputValueError: If clients are too few for these cohorts.
         """
         clients, rounds = validation.whole("clients", clients), validation.listable(rounds)
         size = getattr(self, "clients_per_round", None)
@@ -150,7 +149,6 @@ class Participation(Sampling):
             False
 
         Raises:
-            InputTypeError: If a round is not a whole number.
             InputValueError: If a round is negative.
         """
         validation.instance("pattern", pattern, Iterable, "the rounds of one client")
@@ -193,10 +191,6 @@ class MinSep(_Spaced):
     Example:
         >>> MinSep(min_sep=342, max_participations=6).max_participations
         6
-
-    Raises:
-        InputTypeError: If a field is not a whole number.
-        InputValueError: If a field is below 1.
     """
 
 
@@ -215,10 +209,6 @@ class FixedEpoch(_Spaced):
     Example:
         >>> (0, 3) in set(FixedEpoch(min_sep=2, max_participations=2).patterns(4))
         False
-
-    Raises:
-        InputTypeError: If a field is not a whole number.
-        InputValueError: If a field is below 1.
     """
 
     def draw(self, clients: int, rounds: int, size: float | None, draws: Draws) -> Cohorts:
@@ -282,10 +272,6 @@ class SpacedEpochs(Sampling):
         >>> cohorts = SpacedEpochs(min_sep=2, max_participations=2).cohorts(4, 8, clients_per_round=1)
         >>> sorted(cohorts[:4, 0].tolist())
         [0, 1, 2, 3]
-
-    Raises:
-        InputTypeError: If a field is not a whole number.
-        InputValueError: If a field is below 1.
     """
 
     min_sep: int
@@ -349,8 +335,7 @@ class Timer(Sampling):
         MinSep(min_sep=1, max_participations=25)
 
     Raises:
-        InputTypeError: If a field is of the wrong type.
-        InputValueError: If a field is out of range, or neither rounds nor hours are given, or both.
+        InputValueError: If neither rounds nor hours are given, or both.
     """
 
     min_sep: int | None = None

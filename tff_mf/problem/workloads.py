@@ -24,7 +24,6 @@ class Workload(abc.ABC):
         """Returns `rounds` if A is defined for as many, else raises.
 
         Raises:
-            InputTypeError: If `rounds` is not a whole number.
             InputValueError: If `rounds` is below 1, or exceeds the number of rounds A is defined for.
         """
         return validation.whole("rounds", rounds)
@@ -87,7 +86,6 @@ class Momentum(ToeplitzWorkload):
         array([1.   , 1.5  , 1.75 , 1.875])
 
     Raises:
-        InputTypeError: If `momentum` is not a number.
         InputValueError: If it is out of range.
     """
 
@@ -120,10 +118,6 @@ class LinearSchedule:
     Example:
         >>> LinearSchedule(warmup_rounds=2, warmup_from=0.5, cooldown_rounds=3, cooldown_to=0).rates(6)
         array([0.5, 1. , 1. , 1. , 0.5, 0. ])
-
-    Raises:
-        InputTypeError: If a field is of the wrong type.
-        InputValueError: If a field is below 0.
     """
 
     warmup_rounds: int = 0
@@ -216,10 +210,6 @@ class MomentumWithRates(LearningRates):
         array([[1.   , 0.   , 0.   ],
                [1.25 , 0.5  , 0.   ],
                [1.375, 0.75 , 0.5  ]])
-
-    Raises:
-        InputTypeError: If a field is of the wrong type.
-        InputValueError: If a field is out of range.
     """
 
     kind: ClassVar[str] = "momentum_with_rates"

@@ -49,7 +49,6 @@ def sensitivity(mechanism: Mechanism, rounds: int, participation: Participation)
         4.8831
 
     Raises:
-        InputTypeError: If an argument is of the wrong type.
         InputValueError: If the participations do not fit in `rounds`, C has fewer rounds, or its entries
             are too many or too large to compute with.
     """
@@ -59,6 +58,8 @@ def sensitivity(mechanism: Mechanism, rounds: int, participation: Participation)
 def explain_sensitivity(mechanism: Mechanism, rounds: int, participation: Participation) -> SensitivityResult:
     """Returns what `sensitivity` does, with the rule that gave it and whether it is exact.
 
+    Takes the arguments of `sensitivity` and raises the same errors.
+
     Formal guarantee: as for `sensitivity`. For a class from outside of this package, the result follows from the
     structure of C: its coefficients, diagonals or entries.
 
@@ -66,11 +67,6 @@ def explain_sensitivity(mechanism: Mechanism, rounds: int, participation: Partic
         >>> from tff_mf import BLT, MinSep
         >>> explain_sensitivity(BLT(theta=[0.5], omega=[0.5]), 4, MinSep(min_sep=2, max_participations=2)).exact
         True
-
-    Raises:
-        InputTypeError: If an argument is of the wrong type.
-        InputValueError: If the participations do not fit in `rounds`, C has fewer rounds, or its entries
-            are too many or too large to compute with.
     """
     validation.instance("mechanism", mechanism, Mechanism, "pass a mechanism such as tff_mf.BLT or tff_mf.Identity")
     validation.instance("participation", participation, Participation, "pass MinSep, FixedEpoch or SingleParticipation")
@@ -81,7 +77,7 @@ def explain_sensitivity(mechanism: Mechanism, rounds: int, participation: Partic
 def pattern_sensitivity(
     mechanism: Mechanism, rounds: int, patterns: Iterable[Sequence[int]], *, restart_every: int | None = None
 ) -> SensitivityResult:
-    """Returns the largest change of Cx by any of several clients with known rounds, or an upper bound of it.
+    """Returns the largest change of Cx by any one of the clients whose rounds are listed, or an upper bound of it.
 
     For contributions u_t of norm at most 1 in the rounds t of a pattern π, ‖Cu‖² = Σ_{s,t∈π} X_st ⟨u_s, u_t⟩ ≤
     Σ_{s,t∈π} |X_st| with X = CᵀC, with equality for equal contributions if these X_st ≥ 0. With restarts, X_st is taken
@@ -107,7 +103,6 @@ def pattern_sensitivity(
         10.0
 
     Raises:
-        InputTypeError: If an argument is of the wrong type.
         InputValueError: If a pattern has a round twice or outside the run, or C is defined for fewer rounds.
     """
     validation.instance("mechanism", mechanism, Mechanism, "pass a mechanism such as tff_mf.BLT or tff_mf.Identity")
@@ -126,9 +121,9 @@ def pattern_sensitivity(
             pairs = grams[cut[:, :, None], place[:, :, None], place[:, None, :]]
             pairs *= restart[:, :, None] == restart[:, None, :]
             sums = np.sum(np.abs(pairs), axis=(1, 2))
-            worst = int(np.argmax(sums))
-            if sums[worst] > largest:
-                largest, reached = float(sums[worst]), float(np.sum(pairs[worst]))
+            argmax = int(np.argmax(sums))
+            if sums[argmax] > largest:
+                largest, reached = float(sums[argmax]), float(np.sum(pairs[argmax]))
     exact = reached >= largest * (1 - ROUNDING)
     rule = f"observed patterns{'' if exact else ', upper bound'}: largest sum of |CᵀC| over the rounds of a client"
     return SensitivityResult(value=largest**0.5 * scale, exact=exact, rule=rule)
@@ -153,12 +148,12 @@ def _by_length(patterns: Iterable[Sequence[int]], rounds: int) -> list[np.ndarra
     groups: dict[int, set[tuple[int, ...]]] = defaultdict(set)
     for pattern in patterns:
         validation.instance("pattern", pattern, Iterable, "the rounds of one client")
-        each = tuple(sorted(validation.whole("round", index, at_least=0) for index in pattern))
-        if not each:
+        indices = tuple(sorted(validation.whole("round", index, at_least=0) for index in pattern))
+        if not indices:
             continue
-        if each[-1] >= rounds:
-            raise InputValueError(f"pattern={each} has round {each[-1]}, but rounds={rounds} are counted from 0.")
-        if len(set(each)) < len(each):
-            raise InputValueError(f"pattern={each} has a round twice: a client contributes at most once per round.")
-        groups[len(each)].add(each)
+        if indices[-1] >= rounds:
+            raise InputValueError(f"pattern={indices} has round {indices[-1]}, but rounds={rounds} are counted from 0.")
+        if len(set(indices)) < len(indices):
+            raise InputValueError(f"pattern={indices} has a round twice: a client contributes at most once per round.")
+        groups[len(indices)].add(indices)
     return [np.array(sorted(group), dtype=np.int64) for _, group in sorted(groups.items())]

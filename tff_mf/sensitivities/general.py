@@ -65,8 +65,8 @@ def by_structure(mechanism: Mechanism, rounds: int, participation: Participation
 @by_structure.register
 def _of_diagonals(mechanism: BandedMechanism, rounds: int, participation: Participation) -> SensitivityResult:
     """Goes by the diagonals that are not all zero, whatever the mechanism says of its bands."""
-    found = mechanism.diagonals(validation.listable(rounds))
-    diagonals = np.array(matrices.shaped("diagonals", found, (mechanism.bands, rounds))[:rounds])
+    claimed = mechanism.diagonals(validation.listable(rounds))
+    diagonals = np.array(matrices.shaped("diagonals", claimed, (mechanism.bands, rounds))[:rounds])
     for offset, diagonal in enumerate(diagonals):
         diagonal[rounds - offset :] = 0
     diagonals, scale = scaled(mechanism, diagonals)
@@ -138,9 +138,9 @@ def fixed_epoch(
             totals[: len(pairs)] += 2 * pairs
         else:
             totals = pairs
-    worst = int(np.argmax(totals))
-    squared = float(totals[worst])
-    rounds = range(worst, min(worst + max_participations * min_sep, len(totals)), min_sep)
+    first_round = int(np.argmax(totals))
+    squared = float(totals[first_round])
+    rounds = range(first_round, min(first_round + max_participations * min_sep, len(totals)), min_sep)
     reached = float(np.sum(np.square(sum_of_columns(rounds))))
     exact = reached >= squared * (1 - ROUNDING)
     source = "over a pattern, Choquette-Choo et al. (2023), proposition D.1"
@@ -171,8 +171,8 @@ def _row_sums(gram: np.ndarray, participation: Participation) -> np.ndarray:
     for start in range(0, rounds, _BLOCK):
         rows = np.arange(start, min(start + _BLOCK, rounds))
         away = np.abs(np.arange(rounds) - rows[:, None]) >= min_sep
-        others = sums.largest_sums(gram[rows] * away, min_sep=min_sep, max_participations=most - 1)
-        totals[rows] = gram[rows, rows] + others
+        partner_sums = sums.largest_sums(gram[rows] * away, min_sep=min_sep, max_participations=most - 1)
+        totals[rows] = gram[rows, rows] + partner_sums
     return totals
 
 
@@ -199,12 +199,12 @@ def _epochs_of_matrix(matrix: np.ndarray, participation: FixedEpoch) -> Iterator
     """Yields the diagonals 0, b, 2b, … of CᵀC; the other diagonals are not computed."""
     min_sep, rounds = participation.min_sep, matrix.shape[1]
     epochs = min(participation.max_participations, -(-rounds // min_sep))
-    diagonals = [np.empty(rounds - each * min_sep) for each in range(epochs)]
+    diagonals = [np.empty(rounds - apart * min_sep) for apart in range(epochs)]
     for place in range(min_sep):
         columns = np.ascontiguousarray(matrix[:, place::min_sep])
         gram = columns.T @ columns
-        for each in range(min(epochs, len(gram))):
-            diagonals[each][place::min_sep] = np.diagonal(gram, each)
+        for apart in range(min(epochs, len(gram))):
+            diagonals[apart][place::min_sep] = np.diagonal(gram, apart)
     yield from diagonals
 
 

@@ -35,7 +35,6 @@ def rms_error(mechanism: Mechanism, rounds: int, workload: Workload | None = Non
         2.0
 
     Raises:
-        InputTypeError: If an argument is of the wrong type.
         InputValueError: If `rounds` is out of range, or exceeds the rounds that C or the workload is defined for.
     """
     return errors(mechanism, rounds, workload).rms
@@ -59,11 +58,7 @@ def rms_loss(
 ) -> float:
     """Returns RmsLoss(B, C) = RmsError(B)·sens_Π(C).
 
-    Args:
-        mechanism: The mechanism with strategy matrix C.
-        rounds: Number of rounds n.
-        participation: The participation schema Π.
-        workload: The workload A; `None` is the prefix sum.
+    The arguments are as of `rms_error` and `tff_mf.sensitivity`.
 
     Source: McMahan et al. (2024), equation 7.
 
@@ -73,7 +68,6 @@ def rms_loss(
         9.74
 
     Raises:
-        InputTypeError: If an argument is of the wrong type.
         InputValueError: If the participations do not fit in `rounds`, or `rounds` exceeds the rounds that C or the
             workload is defined for.
     """
@@ -149,8 +143,7 @@ def restart_errors(
         True
 
     Raises:
-        InputTypeError: If an argument is of the wrong type.
-        InputValueError: If an argument is out of range, or C has fewer rounds than a restart.
+        InputValueError: If C has fewer rounds than a restart.
     """
     workload = _checked(mechanism, workload)
     rounds, every = workload.check(rounds), validation.whole("restart_every", restart_every)

@@ -39,7 +39,7 @@ def restart_sensitivity(
     run's only if every client takes part once.
 
     Args:
-        mechanism: The mechanism with strategy matrix C_r.
+        mechanism: The mechanism with strategy matrix C_r of one restart.
         rounds: Number of rounds n of the whole run; the last restart may be shorter.
         participation: The participation schema Π of the whole run.
         restart_every: Rounds r of a restart, at least 1; for r ≥ n the noise never restarts.
@@ -53,7 +53,6 @@ def restart_sensitivity(
         12.0
 
     Raises:
-        InputTypeError: If an argument is of the wrong type.
         InputValueError: If the participations do not fit in `rounds`, or C is defined for fewer rounds than a restart.
     """
     validation.instance("mechanism", mechanism, Mechanism, "pass a mechanism such as tff_mf.BLT or tff_mf.Identity")
@@ -65,9 +64,9 @@ def restart_sensitivity(
     participation.check(rounds)
     mechanism.check(every)
     if participation.max_participations == 1:
-        one = explain_sensitivity(mechanism, every, SingleParticipation())
-        rule = f"one participation, in one restart: {one.rule}"
-        return SensitivityResult(value=one.value, exact=one.exact, rule=rule)
+        single = explain_sensitivity(mechanism, every, SingleParticipation())
+        rule = f"one participation, in one restart: {single.rule}"
+        return SensitivityResult(value=single.value, exact=single.exact, rule=rule)
     if type(mechanism) is Tree and isinstance(participation, MinSep) and _fills(mechanism, every):
         return _of_trees(mechanism, rounds, participation, every)
     bounds = [_by_counts(mechanism, rounds, participation, every)]
@@ -117,10 +116,10 @@ def _by_counts(mechanism: Mechanism, rounds: int, participation: Participation, 
 
 def _squares(mechanism: Mechanism, rounds: int, participation: Participation, most: int) -> list[float]:
     """Returns f(0), f(1), …, f(j) for j participations, at most `most` and as many as fit in `rounds`."""
-    schema = FixedEpoch if isinstance(participation, FixedEpoch) else MinSep
+    schema_class = FixedEpoch if isinstance(participation, FixedEpoch) else MinSep
     counts = range(1, min(most, -(-rounds // participation.min_sep)) + 1)
-    schemas = [schema(min_sep=participation.min_sep, max_participations=count) for count in counts]
-    return [0.0, *(sensitivity(mechanism, rounds, each) ** 2 for each in schemas)]
+    schemas = [schema_class(min_sep=participation.min_sep, max_participations=count) for count in counts]
+    return [0.0, *(sensitivity(mechanism, rounds, schema) ** 2 for schema in schemas)]
 
 
 def _block_diagonal(mechanism: Mechanism, rounds: int, every: int) -> np.ndarray:

@@ -35,7 +35,6 @@ def scaled_columns_sensitivity(mechanism: ScaledBLT, rounds: int, participation:
 
 def _of_column(column: np.ndarray, scales: np.ndarray, participation: Participation) -> SensitivityResult:
     rounds = len(column)
-
     windows = np.lib.stride_tricks.sliding_window_view(np.pad(column, (0, rounds)), rounds)
     padded = np.pad(scales, (0, rounds))
 

@@ -138,10 +138,10 @@ def _by_price(values: np.ndarray, min_sep: int, max_participations: int) -> np.n
         low, high = np.where(falls, left, low), np.where(falls, high, right)
         step = _GOLDEN * (high - low)
         price = np.where(falls, low + step, high - step)
-        found = bound(price)
-        np.minimum(smallest, found, out=smallest)
+        at_price = bound(price)
+        np.minimum(smallest, at_price, out=smallest)
         left, right = np.where(falls, right, price), np.where(falls, price, left)
-        at_left, at_right = np.where(falls, at_right, found), np.where(falls, found, at_left)
+        at_left, at_right = np.where(falls, at_right, at_price), np.where(falls, at_price, at_left)
     return smallest
 
 

@@ -1,6 +1,5 @@
 """Sensitivity of strategy matrices that are constant along each diagonal, and of BLTs in closed form."""
 
-from collections.abc import Iterator
 from typing import TypeGuard
 
 import numpy as np
@@ -19,8 +18,8 @@ _MOST_PRODUCTS = 2**28
 @by_structure.register
 def of_coefficients(mechanism: ToeplitzMechanism, rounds: int, participation: Participation) -> SensitivityResult:
     """Returns the sensitivity by the rule whose conditions `c` meets; they are checked without any tolerance."""
-    found = mechanism.coefficients(validation.listable(rounds))
-    column, scale = scaled(mechanism, matrices.shaped("coefficients", found, (rounds,)))
+    claimed = mechanism.coefficients(validation.listable(rounds))
+    column, scale = scaled(mechanism, matrices.shaped("coefficients", claimed, (rounds,)))
     return enlarged(_of_column(column, participation), scale)
 
 
@@ -30,7 +29,11 @@ def _of_column(column: np.ndarray, participation: Participation) -> SensitivityR
     if np.all(column >= 0) and np.all(column[1:] <= column[:-1]):
         return _non_increasing(column, participation)
     if sums_epochs(participation, len(column)):
-        gram = _touched(column, participation.min_sep)
+        # The diagonals 0, b, 2b, … of CᵀC: running sums of products of coefficients that far apart.
+        gram = (
+            running_sums(column[: len(column) - apart] * column[apart:])[::-1]
+            for apart in range(0, len(column), participation.min_sep)
+        )
         return fixed_epoch(
             gram, participation, lambda pattern: earliest_pattern(column[: len(column) - pattern[0]], participation)
         )
@@ -130,20 +133,14 @@ def earliest_pattern(column: np.ndarray, participation: Participation) -> np.nda
     return sums.window_sums(column[::-1], width=participation.max_participations, stride=participation.min_sep)[::-1]
 
 
-def _touched(column: np.ndarray, min_sep: int) -> Iterator[np.ndarray]:
-    """Yields the diagonals 0, b, 2b, … of CᵀC: running sums of products of coefficients that far apart."""
-    for apart in range(0, len(column), min_sep):
-        yield running_sums(column[: len(column) - apart] * column[apart:])[::-1]
-
-
 def running_sums(values: np.ndarray) -> np.ndarray:
     """Returns the running sums along the last axis, in blocks: their error grows only with the root of their number."""
-    *others, count = values.shape
+    *leading, count = values.shape
     size = int(np.ceil(np.sqrt(count)))
-    blocks = np.zeros((*others, size * size))
+    blocks = np.zeros((*leading, size * size))
     blocks[..., :count] = values
-    within = np.cumsum(blocks.reshape(*others, size, size), axis=-1)
+    within = np.cumsum(blocks.reshape(*leading, size, size), axis=-1)
     # Without the block itself, which may be larger by far: its sum would not be subtracted exactly.
-    before = np.zeros((*others, size, 1))
+    before = np.zeros((*leading, size, 1))
     before[..., 1:, 0] = np.cumsum(within[..., :-1, -1], axis=-1)
-    return (within + before).reshape(*others, size * size)[..., :count]
+    return (within + before).reshape(*leading, size * size)[..., :count]

@@ -28,9 +28,9 @@ class _Span(NamedTuple):
         width: Number of rounds.
         counts: Number of participations of each entry, int64 `[entries]`.
         values: Its sum of squared counts, int64 `[entries]`.
-        slack: At `[entry, s]`, how many rounds at the end can stay free if the first s do: the most over all patterns
-            with so many participations and no smaller a sum, int64 `[entries, starts]`. Capped at b − 1,
-            because more makes no difference; −1 where there is no such pattern.
+        slack: At `[entry, s]`, the largest number of rounds that stay free at the end if the first s do, over all
+            patterns with this count and at least this sum, int64 `[entries, starts]`. Capped at b − 1, because more
+            makes no difference; −1 where there is no such pattern.
     """
 
     width: int
@@ -53,8 +53,8 @@ def tree_sensitivity(mechanism: Tree, rounds: int, participation: Participation)
     fixed = isinstance(participation, FixedEpoch)
     largest = fixed_epoch if fixed else min_sep
     nodes = largest(*arguments, only_left=vanilla)
-    known = fixed or isinstance(participation, MinSep | SingleParticipation)
-    exact = known and rounds == leaves and mechanism.variant != "online"
+    exact_schema = fixed or isinstance(participation, MinSep | SingleParticipation)
+    exact = exact_schema and rounds == leaves and mechanism.variant != "online"
     return SensitivityResult(
         value=math.sqrt(nodes),
         exact=exact,
@@ -121,9 +121,9 @@ def min_sep_over(heights: Sequence[int], min_sep: int, max_participations: int, 
     alone = heights[0] == highest and list(heights).count(highest) == 1
     for height in range(1, highest + 1):
         first = left._replace(slack=left.slack[:, :1]) if alone and height == highest else left
-        both = _side_by_side(first, right, min_sep, max_participations)
-        left = both._replace(values=both.values + both.counts**2)
-        right = both if only_left else left
+        parent = _side_by_side(first, right, min_sep, max_participations)
+        left = parent._replace(values=parent.values + parent.counts**2)
+        right = parent if only_left else left
         trees[height] = left
     whole = trees[heights[0]]
     whole = whole._replace(slack=whole.slack[:, :1])
@@ -218,5 +218,5 @@ def _without_dominated(width: int, counts: np.ndarray, values: np.ndarray, slack
     offsets = (np.cumsum(np.diff(counts[scan], prepend=0) != 0) * (slack.max() + 2))[:, None]
     best = np.maximum.accumulate(slack[scan] + offsets, axis=0)
     new = np.any(np.diff(best, axis=0, prepend=np.full_like(best[:1], _IMPOSSIBLE)), axis=1)
-    kept = np.flatnonzero(new & np.any(best - offsets > _IMPOSSIBLE, axis=1))[scan]
-    return _Span(width, counts[scan][kept], values[scan][kept], (best - offsets)[kept])
+    undominated = np.flatnonzero(new & np.any(best - offsets > _IMPOSSIBLE, axis=1))[scan]
+    return _Span(width, counts[scan][undominated], values[scan][undominated], (best - offsets)[undominated])

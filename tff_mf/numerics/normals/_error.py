@@ -68,8 +68,7 @@ def rounding_error(
         later_relative: Position error of later operations relative to |z|: 2⁻⁵³ for a rounded product with s.
 
     Raises:
-        InputTypeError: If an argument is not a number.
-        InputValueError: If an argument is out of range, cells are too narrow for float64, or no T is far enough.
+        InputValueError: If cells are too narrow for float64, or no T is far enough.
 
     Example:
         >>> error = rounding_error(cell=2.0**-19, values=2052 * 4_050_748)

@@ -42,7 +42,6 @@ def draw(key: np.ndarray, dimension: int) -> np.ndarray:
         float64 `[dimension]`.
 
     Raises:
-        InputTypeError: If `dimension` is not a whole number.
         InputValueError: If it is below 1.
 
     Example:
