@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import os
 import pathlib
+import typing
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -194,7 +195,8 @@ class PrivateTraining:
         if isinstance(data, tf.data.Dataset):
             datasets = self._data.of_evaluation([data])
         else:
-            validation.instance("data", data, (Mapping, ClientData), "pass {id: dataset}, so that ids can be compared")
+            kinds = (Mapping, *typing.get_args(ClientData))
+            validation.instance("data", data, kinds, "pass {id: dataset}, so that ids can be compared")
             clients = list(data if isinstance(data, Mapping) else data.client_ids)
             if self.plan.secret_cohorts and not self._clients:
                 raise InputValueError(
