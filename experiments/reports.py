@@ -45,7 +45,7 @@ from .runs import amplification, model_file, names, statements
 from .runs.folders import read_evaluated
 from .runs.ledger import LedgerRecord, ReportCounts, cohort_digest, read_ledger
 from .runs.metrics import ALSO_TRAINING, HARMLESS, NOT_TRAINING, Metrics, read_metrics
-from .runs.rules import Schema
+from .runs.rules import Rules, named
 
 # Pipelines of others read and write run.json by these names.
 from .runs.run_record import RunRecord as RunRecord
@@ -85,7 +85,7 @@ _MOST_ROUNDS_BY_PATTERN = 4096
 # Part of a round's device reports above which bad ones are a warning.
 _MANY = 0.1
 _TEMPLATES = jinja2.FileSystemLoader(pathlib.Path(__file__).parent)
-_PLANNED_FILES = (names.RUN_JSON, names.MECHANISM)
+_PLANNED_FILES = (names.RUN_JSON, names.PLAN, names.MECHANISM)
 _FINAL_FILES = (
     *(*_PLANNED_FILES, names.LEDGER, names.METRICS, names.SUMMARY, names.MODEL),
     *(names.EVALUATED, names.SETTINGS_TOML, names.VOCABULARY),
@@ -163,13 +163,13 @@ class Artifact(Record, kw_only=True):
     """The mechanism.
 
     Attributes:
-        kind: Its kind; `None` if its file is damaged.
+        kind: Its kind.
         sha256: Hash of the file that `run.json` names.
         rounds_at_most: Rounds that it is defined for.
         made_for: Rounds and schema that it was optimized for.
     """
 
-    kind: str | None
+    kind: str
     sha256: str
     rounds_at_most: int | None
     made_for: dict[str, Any] | None
@@ -340,15 +340,14 @@ class Evidence:
 
     Attributes:
         realised: Whether the logs count, for the final report; without them it is about the plan.
-        wrong_artifact: What is wrong with the mechanism's file; empty if it is the one of `run.json`.
+        edited: Files of the plan that are not those of `run.json`.
         wrong_log: What is wrong with the files of the log.
     """
 
     folder: pathlib.Path
     realised: bool
     record: RunRecord
-    mechanism: tff_mf.Mechanism | None
-    wrong_artifact: str
+    edited: Sequence[str]
     ledger: LedgerRecord | None
     metrics: Metrics
     wrong_log: Sequence[str]
@@ -401,17 +400,17 @@ class Evidence:
         record = self.record
         deployed = deployed_population(
             len(self.rounds_by_client),
-            cohort=record.cohort,
-            clients_per_round=record.clients_per_round,
-            rounds=record.rounds,
-            participation=record.schema,
+            cohort=record.plan.cohort,
+            clients_per_round=record.plan.clients_per_round,
+            rounds=record.plan.rounds,
+            participation=record.plan.participation,
         )
         return max(deployed, record.population or 0) or None
 
     @functools.cached_property
-    def planned(self) -> Figures | None:
+    def planned(self) -> Figures:
         """The figures for the schema of the claim."""
-        return None if self.mechanism is None else planned_figures(self.record, self.mechanism)
+        return planned_figures(self.record)
 
     @functools.cached_property
     def seen(self) -> Figures | None:
@@ -422,14 +421,13 @@ class Evidence:
         b and k, or, of a run in fixed epochs, the `FixedEpoch` of the observed steps. If a client is listed twice in a
         round, there are no figures, nor of a ledger that no run can have written.
         """
-        record, mechanism = self.record, self.mechanism
-        if not self.rounds or mechanism is None or self.repeated or (self.ledger and self.ledger.impossible):
+        if not self.rounds or self.repeated or (self.ledger and self.ledger.impossible):
             return None
-        if record.is_secret:
+        if self.record.is_secret:
             # No log has them: all that is known is what the sampling keeps.
             return self.planned
         try:
-            return _seen(self, mechanism)
+            return _seen(self)
         except InputError:
             return None
 
@@ -444,7 +442,7 @@ class Evidence:
         planned, seen = self.planned, self.seen
         if not self.realised:
             return planned
-        if seen is None or planned is None or self.last_round >= self.record.rounds:
+        if seen is None or self.last_round >= self.record.plan.rounds:
             return seen
         if planned.guarantee.mu < seen.guarantee.mu * (1 - _ROUNDING):
             return seen
@@ -495,15 +493,10 @@ def observed(patterns: Iterable[Sequence[int]]) -> ObservedParticipation:
 
 
 def gather(folder: pathlib.Path, *, realised: bool) -> Evidence:
-    """Returns what a run's folder contains; what is wrong with files other than `run.json` is collected, not raised."""
+    """Returns what a run's folder contains; what is wrong with files but those of its record is collected."""
     record = read_record(folder)
-    mechanism, wrong_artifact = None, ""
-    try:
-        if file_hash(folder / names.MECHANISM) != record.mechanism_sha256:
-            wrong_artifact = f"the artifact is not the one of {names.RUN_JSON}: its hash differs"
-        mechanism = tff_mf.load(folder / names.MECHANISM)
-    except (OSError, InputError) as error:
-        wrong_artifact = f"{names.MECHANISM} is missing or damaged: {error}"
+    of_run = {names.PLAN: record.plan_sha256, names.MECHANISM: record.mechanism_sha256}
+    edited = [name for name, digest in of_run.items() if file_hash(folder / name) != digest]
     ledger, metrics, wrong_log = None, Metrics(), []
     if realised:
         try:
@@ -527,8 +520,7 @@ def gather(folder: pathlib.Path, *, realised: bool) -> Evidence:
         folder=folder,
         realised=realised,
         record=record,
-        mechanism=mechanism,
-        wrong_artifact=wrong_artifact,
+        edited=edited,
         ledger=ledger,
         metrics=metrics,
         wrong_log=wrong_log,
@@ -538,9 +530,9 @@ def gather(folder: pathlib.Path, *, realised: bool) -> Evidence:
 def _participation(evidence: Evidence) -> tuple[State, str]:
     """The rounds of each client are a pattern of the schema, which is that of the sampling."""
     record, came = evidence.record, evidence.observed
-    b, k = record.min_sep, record.max_participations
+    b, k = record.plan.participation.min_sep, record.plan.participation.max_participations
     claimed = f"rounds of a client are at least {b} apart, and at most {k}"
-    if record.participation == "FixedEpoch":
+    if isinstance(record.plan.participation, tff_mf.FixedEpoch):
         claimed += f", in the same place of {k} epochs that follow each other"
 
     def check(state: State, text: str) -> tuple[State, str]:
@@ -561,7 +553,7 @@ def _participation(evidence: Evidence) -> tuple[State, str]:
         return check(VIOLATED, f"{logged}: a client came too often")
     # Some schemas restrict more than the number and distance of rounds. Rounds are counted from 1, as in the log.
     for rounds in evidence.rounds_by_client.values():
-        if not record.schema.allows(rounds):
+        if not record.plan.participation.allows(rounds):
             listed = ", ".join(map(str, rounds))
             return check(VIOLATED, f"a client took part in rounds {listed}, which the schema does not allow")
     return check(HOLDS, logged)
@@ -576,10 +568,10 @@ def _other_sampling(record: RunRecord) -> str | None:
     if drawn is None:
         return None
     try:
-        schema = drawn.schema(record.rounds)
+        schema = drawn.schema(record.plan.rounds)
     except InputError as error:
         return str(error)
-    if schema != record.schema:
+    if schema != record.plan.participation:
         return f"sampling={drawn.sampling!r} of its settings keeps another schema: clients may come otherwise"
     # Others name the sampler of a deployment in words of their own.
     if drawn.sampler != record.sampler and (record.is_secret or record.sampler.startswith("tff_mf.")):
@@ -630,8 +622,8 @@ def _log(evidence: Evidence) -> tuple[State, str]:
             )
         if not ledger.ended:
             against.append(f"{names.LEDGER} does not say that the run ended: later rounds may be missing")
-        if rounds > record.rounds:
-            against.append(f"{rounds} rounds ran, {record.rounds} were accounted for")
+        if rounds > record.plan.rounds:
+            against.append(f"{rounds} rounds ran, {record.plan.rounds} were accounted for")
     if against:
         return VIOLATED, "; ".join(against)
     return HOLDS, f"all {rounds} rounds are in the log, with every attempt"
@@ -653,10 +645,17 @@ def _releases(evidence: Evidence) -> tuple[State, str]:
     return HOLDS, f"each once, in order, by its newest attempt{computed}"
 
 
+def _plan(evidence: Evidence) -> tuple[State, str]:
+    """The plan is the one that the run began with."""
+    if names.PLAN in evidence.edited:
+        return VIOLATED, f"{names.PLAN} was edited after the run began: its hash is not the one in {names.RUN_JSON}"
+    return HOLDS, "its hash is right"
+
+
 def _artifact(evidence: Evidence) -> tuple[State, str]:
     """The artifact is the one in `run.json`."""
-    if evidence.wrong_artifact:
-        return VIOLATED, evidence.wrong_artifact
+    if names.MECHANISM in evidence.edited:
+        return VIOLATED, f"the artifact is not the one of {names.RUN_JSON}: its hash differs"
     return HOLDS, "its hash is right, and its sensitivity was computed again"
 
 
@@ -687,9 +686,7 @@ def _without_noise(evidence: Evidence) -> tuple[State, str]:
 
 def _divisor(evidence: Evidence) -> tuple[State, str]:
     """The noised sums were divided by a constant."""
-    divisor = evidence.record.divisor
-    if divisor is None:
-        return VIOLATED, "it is not stated, and who reports is not constant"
+    divisor = evidence.record.plan.clients_per_round
     logged = evidence.ledger.divisors if evidence.ledger else []
     if logged and logged != [divisor]:
         listed = ", ".join(map(str, logged[:3]))
@@ -700,7 +697,7 @@ def _divisor(evidence: Evidence) -> tuple[State, str]:
 
 def _cohort(evidence: Evidence) -> tuple[State, str]:
     """The noise was scaled for the clients that train."""
-    cohort, clients = evidence.record.cohort, evidence.record.clients_per_round
+    cohort, clients = evidence.record.plan.cohort, evidence.record.plan.clients_per_round
     if cohort == clients:
         return HOLDS, f"the noise is that of the {clients} clients of a round"
     if cohort < clients or not evidence.record.simulation:
@@ -716,11 +713,11 @@ def _clipping(evidence: Evidence) -> tuple[State, str]:
     """Every update was clipped to the norm in `run.json`, which changes with a restart only."""
     record, ledger = evidence.record, evidence.ledger
     norms = ledger.clip_norms if ledger else []
-    if record.adaptive_count_stddev is None:
-        if norms and norms != [record.clip_norm]:
-            text = f"the clip norm was {norms[0]} to {norms[-1]}, and {record.clip_norm} was accounted for"
+    if record.plan.adaptive_count_stddev is None:
+        if norms and norms != [record.plan.clip_norm]:
+            text = f"the clip norm was {norms[0]} to {norms[-1]}, and {record.plan.clip_norm} was accounted for"
             return VIOLATED, text
-        text = f"every update is clipped to L2 norm {record.clip_norm}; one that is not finite counts as zero"
+        text = f"every update is clipped to L2 norm {record.plan.clip_norm}; one that is not finite counts as zero"
         return HOLDS, text
     last = {entry.round: entry.clip_norm for entry in ledger.begun} if ledger else {}
     changed = {number for number, norm in last.items() if last.get(number - 1, norm) != norm}
@@ -733,11 +730,11 @@ def _clipping(evidence: Evidence) -> tuple[State, str]:
 
 def _restarts(evidence: Evidence) -> tuple[State, str]:
     """The noise started anew in the planned rounds."""
-    record, ledger, every = evidence.record, evidence.ledger, evidence.record.restart_every
+    record, ledger, every = evidence.record, evidence.ledger, evidence.record.plan.restart_every
     noise = "noise runs without restart" if every is None else f"noise starts anew every {every} rounds"
     if ledger is None:
         return ASSUMED, noise
-    planned = [number for number in range(1, evidence.rounds + 1) if record.rules.restarts_in(number)]
+    planned = [number for number in range(1, evidence.rounds + 1) if Rules.of(record.plan).restarts_in(number)]
     if ledger.restarts != planned:
         other = min(set(ledger.restarts) ^ set(planned))
         return VIOLATED, f"{noise}, was accounted for, and round {other} differs"
@@ -765,8 +762,8 @@ def _initial_model(evidence: Evidence) -> tuple[State, str]:
 
 def _arithmetic(evidence: Evidence) -> tuple[State, str]:
     """The guarantee is about the numbers that are released, or about the real numbers behind floats."""
-    dimension = evidence.record.dimension
-    if evidence.record.grid is None or dimension is None:
+    dimension = evidence.record.plan.dimension
+    if evidence.record.plan.grid is None or dimension is None:
         return ASSUMED, "not covered: sums and noise are floats"
     if not evidence.realised:
         return HOLDS, "covered, cost included"
@@ -787,10 +784,10 @@ def _arithmetic(evidence: Evidence) -> tuple[State, str]:
 def _secrecy(evidence: Evidence) -> tuple[State, str] | None:
     """The ε of secret cohorts is no smaller than the one that follows from the settings; `None` of known cohorts."""
     record = evidence.record
-    if record.amplified_epsilon is None or evidence.mechanism is None:
+    if record.amplified_epsilon is None:
         return None
     try:
-        level = amplification.own(record.plan(evidence.mechanism), record.drawn, record.population)
+        level = amplification.own(record.plan, record.drawn, record.population)
     except InputError as error:
         return VIOLATED, f"no amplified ε follows from {names.RUN_JSON}: {error}"
     if level.epsilon > record.amplified_epsilon:
@@ -801,7 +798,7 @@ def _secrecy(evidence: Evidence) -> tuple[State, str] | None:
 
 def _randomness(evidence: Evidence) -> tuple[State, str]:
     """The noise has fresh keys."""
-    if evidence.record.insecure_seed is not None:
+    if evidence.record.plan.insecure_seed is not None:
         text = "TEST ONLY: the noise has a fixed seed, so that anybody can remove it"
         return VIOLATED, text
     return HOLDS, "a fresh key of 128 bits from the system for every round"
@@ -812,11 +809,12 @@ def _accountant(evidence: Evidence) -> tuple[State, str]:
     record, stated, planned, seen = evidence.record, evidence.stated, evidence.planned, evidence.seen
     if stated is None:
         return VIOLATED, "no sensitivity can be computed from the files"
-    if planned is not None and seen is not None:
-        within = evidence.rounds <= record.rounds and all(map(record.schema.allows, _patterns(evidence)))
+    if seen is not None:
+        plan = record.plan
+        within = evidence.rounds <= plan.rounds and all(map(plan.participation.allows, _patterns(evidence)))
         if within and seen.reached > planned.sensitivity.value * (1 + _ROUNDING):
             return VIOLATED, "clients that follow the schema attain a larger sensitivity than the planned one"
-    epsilon, by_pld = stated.guarantee.epsilon(record.delta), stated.guarantee.epsilon_by_pld(record.delta)
+    epsilon, by_pld = stated.guarantee.epsilon(record.plan.delta), stated.guarantee.epsilon_by_pld(record.plan.delta)
     if math.isfinite(epsilon) and abs(epsilon - by_pld) > _ACCOUNTANTS_APART * max(1.0, epsilon):
         return VIOLATED, "the closed form of ε and privacy loss distributions disagree"
     return HOLDS, "two accountants agree on the figures"
@@ -839,6 +837,7 @@ _RULES = {
     "sampler": _sampler,
     "log": _log,
     "one release a round": _releases,
+    "plan": _plan,
     "mechanism": _artifact,
     "randomness": _randomness,
     "released without noise": _without_noise,
@@ -860,29 +859,29 @@ def checks(evidence: Evidence) -> list[Check]:
     return [Check(name=name, state=seen[0], text=seen[1]) for name, seen in judged if seen is not None]
 
 
-def planned_figures(record: RunRecord, mechanism: tff_mf.Mechanism) -> Figures:
+def planned_figures(record: RunRecord) -> Figures:
     """Returns the figures for the participation schema of the run."""
-    every = record.restart_every or record.rounds
-    run = mechanism.cast_to_float32()
-    sensitivity = tff_mf.restart_sensitivity(run, record.rounds, record.schema, restart_every=every)
-    return _figures(record, mechanism, sensitivity, record.schema, rounds=record.rounds)
+    plan = record.plan
+    every, run = plan.restart_every or plan.rounds, plan.mechanism.cast_to_float32()
+    sensitivity = tff_mf.restart_sensitivity(run, plan.rounds, plan.participation, restart_every=every)
+    return _figures(record, sensitivity, plan.participation, rounds=plan.rounds)
 
 
-def planned_epsilon(record: RunRecord, mechanism: tff_mf.Mechanism) -> float | None:
+def planned_epsilon(record: RunRecord) -> float | None:
     """Returns ε of a run as planned; `None` if it is infinite, or may not be stated at this δ."""
-    epsilon = planned_figures(record, mechanism).guarantee.epsilon(record.delta)
-    return None if statements.violations(epsilon, record.delta, record.population) else epsilon
+    epsilon = planned_figures(record).guarantee.epsilon(record.plan.delta)
+    return None if statements.violations(epsilon, record.plan.delta, record.population) else epsilon
 
 
-def _seen(evidence: Evidence, mechanism: tff_mf.Mechanism) -> Figures:
+def _seen(evidence: Evidence) -> Figures:
     """Returns the figures of the observed participation: see `Evidence.seen`."""
     record, rounds, came = evidence.record, evidence.rounds, evidence.observed
-    every = min(record.restart_every or rounds, rounds)
-    run, reached = mechanism.cast_to_float32(), 0.0
+    every = min(record.plan.restart_every or rounds, rounds)
+    run, reached = record.plan.mechanism.cast_to_float32(), 0.0
     # The narrowest that has all observed patterns.
     schema = tff_mf.MinSep(min_sep=came.min_sep or rounds, max_participations=max(1, came.max_participations))
     schemas: list[tff_mf.Participation] = [schema]
-    if isinstance(record.schema, tff_mf.FixedEpoch) and came.common_step and came.span is not None:
+    if isinstance(record.plan.participation, tff_mf.FixedEpoch) and came.common_step and came.span is not None:
         # The same of those that the run claims.
         most = came.span // came.common_step + 1
         schemas.append(tff_mf.FixedEpoch(min_sep=came.common_step, max_participations=most))
@@ -895,7 +894,7 @@ def _seen(evidence: Evidence, mechanism: tff_mf.Mechanism) -> Figures:
     smallest = min(bound.value for bound in bounds)
     sensitivity = next(bound for bound in bounds if bound.value <= smallest * (1 + _ROUNDING))
     # A log of more rounds than were planned, which voids the claim, has their cost too.
-    return _figures(record, mechanism, sensitivity, schema, rounds=max(record.rounds, rounds), reached=reached)
+    return _figures(record, sensitivity, schema, rounds=max(record.plan.rounds, rounds), reached=reached)
 
 
 def _patterns(evidence: Evidence) -> list[tuple[int, ...]]:
@@ -905,7 +904,6 @@ def _patterns(evidence: Evidence) -> list[tuple[int, ...]]:
 
 def _figures(
     record: RunRecord,
-    mechanism: tff_mf.Mechanism,
     sensitivity: tff_mf.SensitivityResult,
     schema: tff_mf.Participation,
     *,
@@ -913,17 +911,17 @@ def _figures(
     reached: float = 0.0,
 ) -> Figures:
     question = Question(
-        mechanism=mechanism,
+        mechanism=record.plan.mechanism,
         rounds=rounds,
         sampling=schema,
-        restart_every=record.restart_every,
-        adaptive_count_stddev=record.adaptive_count_stddev,
+        restart_every=record.plan.restart_every,
+        adaptive_count_stddev=record.plan.adaptive_count_stddev,
         adjacency=record.adjacency,
-        grid=record.grid,
-        dimension=record.dimension,
+        grid=record.plan.grid,
+        dimension=record.plan.dimension,
     )
-    sigma = record.noise_multiplier
-    if record.insecure_seed is not None or not sigma:
+    sigma = record.plan.noise_multiplier
+    if record.plan.insecure_seed is not None or not sigma:
         guarantee = tff_mf.Guarantee(mu=math.inf, adjacency=record.adjacency)
     else:
         guarantee = question.answered(sigma, sensitivity)
@@ -935,10 +933,10 @@ def claim_of(evidence: Evidence, rules: Sequence[Check]) -> Claim:
     record, stated, came = evidence.record, evidence.stated, evidence.observed
     given: dict[str, Any] = {
         "guarantee": None if stated is None else stated.guarantee,
-        "rounds": evidence.rounds if evidence.realised else record.rounds,
+        "rounds": evidence.rounds if evidence.realised else record.plan.rounds,
         "participation": statements.seen(came.min_sep, came.max_participations)
         if evidence.realised
-        else statements.bound_to(record.schema),
+        else statements.bound_to(record.plan.participation),
     }
     if record.amplified_epsilon is not None and record.drawn is not None and stated is not None:
         given |= amplification.of_own_cohorts(
@@ -949,15 +947,15 @@ def claim_of(evidence: Evidence, rules: Sequence[Check]) -> Claim:
         )
     return statements.claim(
         **given,
-        delta=record.delta,
+        delta=record.plan.delta,
         population=evidence.population,
-        cohort=record.cohort,
-        clients_per_round=record.clients_per_round,
+        cohort=record.plan.cohort,
+        clients_per_round=record.plan.clients_per_round,
         clients_per_person=record.clients_per_person,
         simulation=record.simulation,
-        test_only=record.insecure_seed is not None,
+        test_only=record.plan.insecure_seed is not None,
         reasons=[Reason(field=rule.name, text=rule.text) for rule in rules if rule.state == VIOLATED],
-        grid=record.grid is not None,
+        grid=record.plan.grid is not None,
     )
 
 
@@ -976,13 +974,14 @@ def _warnings(evidence: Evidence, claim: Claim) -> list[str]:
     if not evidence.realised:
         warnings.append("this is a plan: it is about the settings of the run, not about what it did")
     if all(reason.field != "delta" for reason in claim.reasons):
-        warnings.append(statements.uncustomary_delta(record.delta, claim.population))
-    if ledger is not None and evidence.last_round < record.rounds:
+        warnings.append(statements.uncustomary_delta(record.plan.delta, claim.population))
+    if ledger is not None and evidence.last_round < record.plan.rounds:
         warnings.append(
-            f"stopped after {evidence.last_round} of {record.rounds} rounds, the last released round with clients: the "
-            "larger of the planned and the final figures is stated, since the decision may depend on what was released"
+            f"stopped after {evidence.last_round} of {record.plan.rounds} rounds, the last released round with "
+            "clients: the larger of the planned and the final figures is stated, since the decision may depend on what "
+            "was released"
         )
-    clients = record.clients_per_round
+    clients = record.plan.clients_per_round
     other = [number for number, size in evidence.sizes.items() if size != clients]
     if other and not record.is_secret:
         warnings.append(f"{len(other)} rounds had other than {clients} clients, round {other[0]} first")
@@ -1008,7 +1007,7 @@ def build(folder: pathlib.Path, *, realised: bool) -> Report:
     evidence = gather(folder, realised=realised)
     rules = checks(evidence)
     record, ledger, claim, stated = evidence.record, evidence.ledger, claim_of(evidence, rules), evidence.stated
-    mechanism, came = evidence.mechanism, None if record.is_secret or not realised else evidence.observed
+    mechanism, came = record.plan.mechanism, None if record.is_secret or not realised else evidence.observed
     summary = _summary(folder)
     report = Report(
         report=VERSION,
@@ -1017,10 +1016,10 @@ def build(folder: pathlib.Path, *, realised: bool) -> Report:
         claim=claim,
         about=_about(evidence),
         participation=Participation(
-            schema=record.participation,
-            rounds=record.rounds,
-            min_sep=record.min_sep,
-            max_participations=record.max_participations,
+            schema=type(record.plan.participation).__name__,
+            rounds=record.plan.rounds,
+            min_sep=record.plan.participation.min_sep,
+            max_participations=record.plan.participation.max_participations,
             observed_rounds=evidence.rounds if came else None,
             observed_min_sep=came.min_sep if came else None,
             observed_max_participations=came.max_participations if came else None,
@@ -1031,30 +1030,30 @@ def build(folder: pathlib.Path, *, realised: bool) -> Report:
             computed_again=sum(times > 1 for times in ledger.attempts.values()) if ledger else None,
             smallest_cohort=min(evidence.sizes.values(), default=None),
             largest_cohort=max(evidence.sizes.values(), default=None),
-            divisor=record.divisor,
+            divisor=record.plan.clients_per_round,
             ended=ledger.ended if ledger else None,
         ),
         mechanism=Artifact(
-            kind=mechanism.kind if mechanism else None,
+            kind=mechanism.kind,
             sha256=record.mechanism_sha256,
-            rounds_at_most=mechanism.max_rounds if mechanism else None,
+            rounds_at_most=mechanism.max_rounds,
             made_for=_made_for(mechanism),
         ),
         noise=Noise(
-            noise_multiplier=record.noise_multiplier,
-            noise_multiplier_as_run=record.noise_multiplier_as_run,
+            noise_multiplier=record.plan.noise_multiplier,
+            noise_multiplier_as_run=record.plan.noise_multiplier_as_run,
             sensitivity=stated.sensitivity.value if stated else None,
             sensitivity_exact=stated.sensitivity.exact if stated else None,
-            clip_norm=record.clip_norm,
-            adaptive_count_stddev=record.adaptive_count_stddev,
-            restart_every=record.restart_every,
+            clip_norm=record.plan.clip_norm,
+            adaptive_count_stddev=record.plan.adaptive_count_stddev,
+            restart_every=record.plan.restart_every,
             generator=_generator(record),
-            insecure_seed=record.insecure_seed,
+            insecure_seed=record.plan.insecure_seed,
         ),
         grid=_grid(record, stated),
         accountant=Accountant(
-            planned=None if claim.state == REFUSED else _measures(evidence.planned, record.delta),
-            realised=None if claim.state == REFUSED else _measures(evidence.seen, record.delta),
+            planned=None if claim.state == REFUSED else _measures(evidence.planned, record.plan.delta),
+            realised=None if claim.state == REFUSED else _measures(evidence.seen, record.plan.delta),
         ),
         checks=rules,
         warnings=_warnings(evidence, claim),
@@ -1123,9 +1122,9 @@ def _device_reports(ledger: LedgerRecord) -> DeviceReports:
     return DeviceReports(rounds=len(counts), **msgspec.structs.asdict(total), warnings=warnings)
 
 
-def _made_for(mechanism: tff_mf.Mechanism | None) -> dict[str, Any] | None:
-    setting = mechanism.optimized_for if mechanism else None
-    return None if setting is None else {"rounds": setting.rounds, **vars(Schema.of(setting.participation))}
+def _made_for(mechanism: tff_mf.Mechanism) -> dict[str, Any] | None:
+    setting = mechanism.optimized_for
+    return None if setting is None else {"rounds": setting.rounds, **named(setting.participation)}
 
 
 def _generator(record: RunRecord) -> str:
@@ -1133,19 +1132,19 @@ def _generator(record: RunRecord) -> str:
     if record.about.get("engine") != "flwr" and "generator" not in record.about:
         return "tensorflow graph"
     # Without the fact, the defaults of the streams.
-    return str(record.about.get("generator", "tensorflow" if record.grid is not None else "philox"))
+    return str(record.about.get("generator", "tensorflow" if record.plan.grid is not None else "philox"))
 
 
 def _grid(record: RunRecord, figures: Figures | None) -> GridFacts | None:
     """Returns the grid of a run and what it costs; `None` in floating point."""
-    if record.grid is None:
+    if record.plan.grid is None:
         return None
     charge = figures.charge if figures else None
     return GridFacts(
-        bits=record.grid.bits,
-        max_clients=record.grid.max_clients,
-        integers=record.grid.integers,
-        dimension=record.dimension,
+        bits=record.plan.grid.bits,
+        max_clients=record.plan.grid.max_clients,
+        integers=record.plan.grid.integers,
+        dimension=record.plan.dimension,
         mu=finite(charge.mu) if charge else None,
         tail=finite(charge.tail) if charge else None,
         error=finite(charge.error) if charge else None,
@@ -1222,13 +1221,13 @@ def pictures(folder: pathlib.Path, report: Report) -> dict[str, bytes]:
     import matplotlib.figure
 
     evidence = gather(folder, realised=False)
-    record, mechanism = evidence.record, evidence.mechanism
-    curves: dict[str, Sequence[tuple[float, float]]] = {}
-    if mechanism is not None:
-        rounds = min(record.rounds, mechanism.max_rounds or record.rounds)
-        errors = round_errors(mechanism, rounds, restart_every=min(record.restart_every or rounds, rounds))
-        scaled = errors * record.stddev / record.rules.divisor
-        curves["Noise in the sum of all updates so far"] = list(enumerate(map(float, scaled), start=1))
+    plan = evidence.record.plan
+    rounds = min(plan.rounds, plan.mechanism.max_rounds or plan.rounds)
+    errors = round_errors(plan.mechanism, rounds, restart_every=min(plan.restart_every or rounds, rounds))
+    scaled = errors * plan.noise_multiplier_as_run * plan.clip_norm / plan.clients_per_round
+    curves: dict[str, Sequence[tuple[float, float]]] = {
+        "Noise in the sum of all updates so far": list(enumerate(map(float, scaled), start=1))
+    }
     if report.accuracies:
         curves["Validation accuracy"] = report.accuracies
     drawn = {}

@@ -702,7 +702,7 @@ def _train(
     # Its rounds are epochs: after each, the model is released once. The order of the examples keeps the schema.
     epochs = -(-order.rounds // order.epoch_rounds)
     clip_norm = prepared.settings.clip_norm
-    rules = Rules(rounds=epochs, schema=None, divisor=order.batch_size, clip_norm=clip_norm, restart_every=None)
+    rules = Rules(rounds=epochs, schema=None, divisor=order.batch_size, clip_norm=clip_norm)
     with server_loop.open_loop(folder, rules=rules, bound_to=folder / SETTINGS_TOML, ended=True) as loop:
         # The final weights are published with the last epoch.
         published = epochs if (folder / WEIGHTS).exists() else len(rows)

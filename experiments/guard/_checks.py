@@ -80,9 +80,8 @@ def check_aggregator(aggregator: "MFAggregationFactory", plan: tff_mf.Plan, more
             "aggregator does not have the noise of the plan: its keys are known, by insecure_seed; pass "
             "what build_mf_aggregator returns."
         )
-    clipping, restart_every = aggregator.adaptive_clipping, more.get("restart_every", plan.restart_every)
-    accounted = more.get("adaptive_count_stddev", plan.adaptive_count_stddev)
-    _check_counts(None if clipping is None else clipping.count_stddev, plan, accounted)
+    clipping, restart_every = aggregator.adaptive_clipping, plan.restart_every
+    _check_counts(None if clipping is None else clipping.count_stddev, plan)
     of_plan = None
     if clipping is None or restart_every is not None:
         of_plan = aggregators.MFAggregationFactory.of_plan(
@@ -92,13 +91,13 @@ def check_aggregator(aggregator: "MFAggregationFactory", plan: tff_mf.Plan, more
         raise InputValueError(
             "aggregator does not have the noise of the plan: build it with the plan's mechanism, "
             f"clip_norm={plan.clip_norm!r}, noise_multiplier={plan.noise_multiplier_as_run!r}, "
-            f"restart_every={restart_every!r}, grid={plan.grid!r} and insecure_seed={plan.insecure_seed!r}; "
-            "pass the same restart_every to open_guard."
+            f"restart_every={restart_every!r}, grid={plan.grid!r} and insecure_seed={plan.insecure_seed!r}."
         )
 
 
-def _check_counts(of_aggregator: float | None, plan: tff_mf.Plan, accounted: float | None) -> None:
+def _check_counts(of_aggregator: float | None, plan: tff_mf.Plan) -> None:
     """Raises unless the noise of adaptive clipping's counts is the one that is accounted for."""
+    accounted = plan.adaptive_count_stddev
     if of_aggregator is None and accounted is None:
         return
     scale = plan.cohort / plan.clients_per_round

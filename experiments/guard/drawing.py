@@ -18,15 +18,14 @@ from ..sampling.settings import SamplingSettings
 
 # Their size may be left out of the plan's sampling, where no grid needs it.
 _OF_ANY_SIZE = (tff_mf.BallsInBins, tff_mf.BMinSep)
-# `run.json` has these of a plan with secret cohorts; a caller cannot give them.
-_OF_SECRET_COHORTS = ("secret_cohorts", "amplified_epsilon")
 
 
 def record_fields(folder: pathlib.Path, plan: tff_mf.Plan, sampler: str | None, **more: Any) -> dict[str, Any]:
     """Returns the fields of `run.json` that a pipeline gives, and those that follow from what draws its cohorts."""
-    for name in _OF_SECRET_COHORTS:
-        if name in more:
-            raise InputValueError(f"{name}={more[name]!r} is the plan's: make the plan with secret_cohorts=True.")
+    if "amplified_epsilon" in more:
+        raise InputValueError(
+            f"amplified_epsilon={more['amplified_epsilon']!r} is the plan's: make the plan with secret_cohorts=True."
+        )
     if sampler is not None and plan.secret_cohorts:
         raise InputValueError(
             f"sampler={sampler!r} does not go with secret_cohorts, whose ε is of cohorts by the plan's sampling: leave "
@@ -37,7 +36,6 @@ def record_fields(folder: pathlib.Path, plan: tff_mf.Plan, sampler: str | None, 
     word, planned = _word(plan.sampling), plan.population or getattr(plan.sampling, "population", None)
     found = {
         "sampler": f"tff_mf.{type(plan.sampling).__name__}",
-        "sampling": word,
         "population": planned,
         **more,
     }
@@ -53,7 +51,7 @@ def record_fields(folder: pathlib.Path, plan: tff_mf.Plan, sampler: str | None, 
     if stated is None:
         # Not computed again where a run goes on: a certificate by samples would differ.
         stated = amplification.stated_epsilon(amplification.own(plan, word, planned))
-    return {**found, "secret_cohorts": True, "amplified_epsilon": stated}
+    return {**found, "amplified_epsilon": stated}
 
 
 def checked_clients(plan: tff_mf.Plan, clients: Iterable[str], *, name: str = "clients") -> list[str]:

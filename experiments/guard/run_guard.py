@@ -23,32 +23,14 @@ from ..runs import folders, server_loop
 from ..runs.ledger import ReportCounts
 from ..runs.names import CHECKPOINTS, COHORTS, LEDGER, RUN_JSON
 from ..runs.rules import RefusedCohortError as RefusedCohortError
-from ..runs.rules import Schema, checked_ids
+from ..runs.rules import Rules, checked_ids
+from ..runs.rules import refusal as refusal
 from ..runs.server_loop import ServerLoop
 from ..sampling import CohortPlan
 from . import _checks, drawing
 
 if TYPE_CHECKING:
     from ...aggregators import MFAggregationFactory
-
-
-def refusal(schema: tff_mf.Participation, past: Sequence[int], round_number: int) -> str:
-    """Returns why a client may not take part in a round, given its past rounds; an empty text if it may.
-
-    Past rounds can be later ones, from abandoned attempts. If the round is among them, it counts once.
-
-    Args:
-        schema: The participation schema.
-        past: Rounds for which the client was chosen.
-        round_number: The round.
-
-    Example:
-        >>> refusal(tff_mf.MinSep(min_sep=3, max_participations=2), [1], 3)
-        'took part in round 1: min_sep=3'
-        >>> refusal(tff_mf.FixedEpoch(min_sep=3, max_participations=3), [1], 8)
-        'took part in round 1: with min_sep=3 it may come in rounds 4, 7 after it'
-    """
-    return Schema.of(schema).refusal(past, round_number)
 
 
 class RunGuard(ServerLoop):
@@ -271,12 +253,12 @@ def begun_plan(folder: pathlib.Path | str, plan: tff_mf.Plan) -> tff_mf.Plan:
         plan: The plan as it is computed here.
 
     Raises:
-        InputValueError: If `run.json` is damaged.
+        InputValueError: If `run.json` or `plan.json` is damaged.
     """
     folder = pathlib.Path(folder)
     if not (folder / RUN_JSON).is_file():
         return plan
-    begun = run_reports.read_record(folder).noise_multiplier
+    begun = run_reports.read_record(folder).plan.noise_multiplier
     same = math.isclose(plan.noise_multiplier, begun, rel_tol=run_reports.TOO_SMALL)
     return dataclasses.replace(plan, noise_multiplier=begun) if same else plan
 
@@ -293,9 +275,9 @@ def open_guard(
 ) -> Iterator[RunGuard]:
     """Yields the guard of a run, a new one or one that is resumed.
 
-    Writes the files that the guarantee follows from (`run.json`, `mechanism.safetensors`) and the planned report before
-    the first round. One process at a time can use the folder. With secret cohorts, they state the amplified ε, and no
-    client is ever in them.
+    Writes the files that the guarantee follows from (`plan.json`, `mechanism.safetensors`, `run.json`) and the planned
+    report before the first round. One process at a time can use the folder. With secret cohorts, they state the
+    amplified ε, and no client is ever in them.
 
     Args:
         folder: The run's folder, which is made if it does not exist.
@@ -305,8 +287,7 @@ def open_guard(
         aggregator: The aggregator of the pipeline, which is refused unless it has the noise of the plan. The state of
             each released round is compared with it. If `None`, nothing checks that the pipeline runs what is claimed.
         ended: Whether the run may have ended, so that its guard begins and releases nothing.
-        more: Fields of `reports.RunRecord` that the plan does not determine, such as `population`,
-            `restart_every`, `adaptive_count_stddev` or `evaluation_columns`: see `reports.write_record`.
+        more: Fields of `run.json`, such as `population` or `evaluation_columns`: see `reports.write_record`.
 
     Raises:
         InputTypeError: If an argument is of the wrong type.
@@ -341,10 +322,10 @@ def open_guard(
     with files.alone(folder):
         _checks.check_folder(folder, ended=ended)
         more.setdefault("versions", folders.versions())
-        record = run_reports.write_record(folder, plan, **more)
+        run_reports.write_record(folder, plan, **more)
         if not (folder / LEDGER).exists():
             run_reports.write(folder, realised=False)
         noise = None if aggregator is None else aggregator.fingerprint
         make = functools.partial(RunGuard, noise=noise, plan=plan, draws=sampler is None)
-        with server_loop.open_loop(folder, rules=record.rules, make=make, ended=ended) as guarded:
+        with server_loop.open_loop(folder, rules=Rules.of(plan), make=make, ended=ended) as guarded:
             yield guarded

@@ -1,60 +1,56 @@
-"""What `run.json` allows a server: how many rounds, who may take part in which, and what its sums are bounded by."""
+"""What a plan allows a server: how many rounds, who may take part in which, and what its sums are bounded by."""
 
 import dataclasses
 import itertools
-import pathlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ...base import strict_json
-from ...base.errors import InputTypeError, InputValueError
-
-_EPOCHS = "FixedEpoch"
+import tff_mf
+from tff_mf.base.errors import InputTypeError, InputValueError
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Schema:
-    """A participation schema by its name and numbers, as `run.json` and `tff_mf.Participation` have them.
+def named(schema: tff_mf.Participation) -> dict[str, Any]:
+    """Returns a participation schema by its name and numbers, as files have it."""
+    return {
+        "participation": type(schema).__name__,
+        "min_sep": schema.min_sep,
+        "max_participations": schema.max_participations,
+    }
 
-    Attributes:
-        participation: MinSep, FixedEpoch or SingleParticipation.
-        min_sep: Least distance b of two rounds of a client.
-        max_participations: Most rounds k of a client.
+
+def refusal(schema: tff_mf.Participation, past: Sequence[int], round_number: int) -> str:
+    """Returns why a client may not take part in a round, given its past rounds; an empty text if it may.
+
+    Past rounds can be later ones, from abandoned attempts. If the round is among them, it counts once.
+
+    Formal guarantee: if the text is empty and the past rounds are a pattern of the schema, the round and they are.
+
+    Args:
+        schema: The participation schema.
+        past: Rounds for which the client was chosen.
+        round_number: The round.
+
+    Example:
+        >>> refusal(tff_mf.MinSep(min_sep=3, max_participations=2), [1], 3)
+        'took part in round 1: min_sep=3'
+        >>> refusal(tff_mf.FixedEpoch(min_sep=3, max_participations=3), [1], 8)
+        'took part in round 1: with min_sep=3 it may come in rounds 4, 7 after it'
     """
-
-    participation: str
-    min_sep: int
-    max_participations: int
-
-    @classmethod
-    def of(cls, schema: Any) -> "Schema":
-        """Returns a `tff_mf.Participation` by its name and numbers."""
-        return cls(
-            participation=type(schema).__name__, min_sep=schema.min_sep, max_participations=schema.max_participations
-        )
-
-    def refusal(self, past: Sequence[int], round_number: int) -> str:
-        """Returns why a client may not take part in a round, given its past rounds; an empty text if it may.
-
-        Past rounds can be later ones, from abandoned attempts. If the round is among them, it counts once.
-
-        Formal guarantee: if the text is empty and the past rounds are a pattern of the schema, the round and they are.
-        """
-        others = [number for number in past if number != round_number]
-        b, k = self.min_sep, self.max_participations
-        if len(others) + 1 > k:
-            return f"took part in {len(others)} rounds: max_participations={k}"
-        near = [number for number in others if abs(round_number - number) < b]
-        if near:
-            return f"took part in round {near[0]}: min_sep={b}"
-        rounds = sorted((*others, round_number))
-        if any(later - sooner < b for sooner, later in itertools.pairwise(rounds)):
-            return f"took part in rounds {others}, which {self!r} does not allow together with round {round_number}"
-        in_place = all((each - rounds[0]) % b == 0 for each in rounds) and rounds[-1] - rounds[0] <= (k - 1) * b
-        if self.participation == _EPOCHS and not in_place:
-            places = ", ".join(str(rounds[0] + index * b) for index in range(1, k))
-            return f"took part in round {others[0]}: with min_sep={b} it may come in rounds {places} after it"
-        return ""
+    others = [number for number in past if number != round_number]
+    b, k = schema.min_sep, schema.max_participations
+    if len(others) + 1 > k:
+        return f"took part in {len(others)} rounds: max_participations={k}"
+    near = [number for number in others if abs(round_number - number) < b]
+    if near:
+        return f"took part in round {near[0]}: min_sep={b}"
+    rounds = sorted((*others, round_number))
+    if any(later - sooner < b for sooner, later in itertools.pairwise(rounds)):
+        return f"took part in rounds {others}, which {schema!r} does not allow together with round {round_number}"
+    in_place = all((each - rounds[0]) % b == 0 for each in rounds) and rounds[-1] - rounds[0] <= (k - 1) * b
+    if isinstance(schema, tff_mf.FixedEpoch) and not in_place:
+        places = ", ".join(str(rounds[0] + index * b) for index in range(1, k))
+        return f"took part in round {others[0]}: with min_sep={b} it may come in rounds {places} after it"
+    return ""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -70,29 +66,21 @@ class Rules:
     """
 
     rounds: int
-    schema: Schema | None
+    schema: tff_mf.Participation | None
     divisor: float
     clip_norm: float
-    restart_every: int | None
+    restart_every: int | None = None
 
     @classmethod
-    def of(cls, run: Mapping[str, Any]) -> "Rules":
-        """Returns the rules in the fields of a `run.json`."""
+    def of(cls, plan: tff_mf.Plan) -> "Rules":
+        """Returns the rules of a plan."""
         return cls(
-            rounds=run["rounds"],
-            schema=Schema(**{each.name: run[each.name] for each in dataclasses.fields(Schema)}),
-            divisor=run.get("divisor") or run["clients_per_round"],
-            clip_norm=run["clip_norm"],
-            restart_every=run.get("restart_every"),
+            rounds=plan.rounds,
+            schema=plan.participation,
+            divisor=plan.clients_per_round,
+            clip_norm=plan.clip_norm,
+            restart_every=plan.restart_every,
         )
-
-    @classmethod
-    def read(cls, path: pathlib.Path) -> "Rules":
-        """Returns the rules in a `run.json`."""
-        try:
-            return cls.of(strict_json.read(path, "run"))
-        except (KeyError, TypeError, AttributeError) as error:
-            raise InputValueError(f"run={str(path)!r} is damaged: {error!r}. Put it back as it was.") from error
 
     def restarts_in(self, round_number: int) -> bool:
         """Returns whether the noise starts anew in a round, counted from 1."""

@@ -18,8 +18,8 @@ from ..output import typed
 from . import ledger
 from .checkpoints import Storage
 from .ledger import ReportCounts
-from .names import LEDGER, RUN_JSON
-from .rules import RefusedCohortError, Rules, checked_ids
+from .names import LEDGER
+from .rules import RefusedCohortError, Rules, checked_ids, refusal
 
 
 class ServerLoop:
@@ -299,7 +299,7 @@ class ServerLoop:
 
     def _refusal(self, client: str) -> str:
         schema = self._rules.schema
-        return "" if schema is None else schema.refusal(self._past.get(client, ()), self.next_round)
+        return "" if schema is None else refusal(schema, self._past.get(client, ()), self.next_round)
 
     def _remember(self, clients: Iterable[str], round_number: int) -> None:
         for client in clients:
@@ -315,7 +315,7 @@ MakeLoop = Callable[[pathlib.Path, Rules, ledger.Ledger], ServerLoop]
 def open_loop(
     folder: pathlib.Path,
     *,
-    rules: Rules | None = None,
+    rules: Rules,
     bound_to: pathlib.Path | None = None,
     run: str | None = None,
     ended: bool = False,
@@ -325,7 +325,7 @@ def open_loop(
 
     Args:
         folder: The run's folder.
-        rules: The rules of its rounds; as in `run.json` if not given. Without a schema, no client is refused.
+        rules: The rules of its rounds. Without a schema, no client is refused.
         bound_to: The file that states what the run is, as for `ledger.open_ledger`; the `run.json` in the folder if not
             given.
         run: Identifier of the run in its states, if known; see `ledger.open_ledger`.
@@ -336,6 +336,5 @@ def open_loop(
         InputValueError: If `run.json` is missing, or the existing ledger is damaged, is of another `run.json`, or says
             that the run has ended.
     """
-    bound_to = folder / RUN_JSON if bound_to is None else bound_to
     with ledger.open_ledger(folder / LEDGER, bound_to=bound_to, run=run, ended=ended) as book:
-        yield make(folder, Rules.read(bound_to) if rules is None else rules, book)
+        yield make(folder, rules, book)

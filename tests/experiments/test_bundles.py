@@ -11,23 +11,23 @@ import pytest
 import safetensors.numpy
 
 import tff_mf
-from tff_mf.experiments import reports
-from tff_mf.experiments.guard import export
+from tff_mf.experiments import bundles, reports
 from tff_mf.experiments.runs import folders, server_loop
 from tff_mf.experiments.runs.ledger import ReportCounts
-from tff_mf.experiments.training import deployment
+from tff_mf.experiments.runs.rules import Rules
 
 from .shared import invoke
 
 
 def test_a_deployment_has_the_whole_cohort_and_all_of_its_noise(bundle):
     run = reports.read_record(bundle.folder)
-    assert (run.clients_per_round, run.cohort, run.divisor) == (4, 4, 4)
-    assert run.noise_multiplier == 8.0
+    assert (run.plan.clients_per_round, run.plan.cohort) == (4, 4)
+    assert run.plan.noise_multiplier == 8.0
     assert not run.simulation
     planned = json.loads((bundle.folder / "planned.json").read_text())
     assert planned["claim"]["epsilon_as_run"] == pytest.approx(
-        tff_mf.epsilon(tff_mf.Tree(200, variant="full"), 200, run.schema, noise_multiplier=8.0, delta=1e-6), rel=1e-9
+        tff_mf.epsilon(tff_mf.Tree(200, variant="full"), 200, run.plan.participation, noise_multiplier=8.0, delta=1e-6),
+        rel=1e-9,
     )
     min_sep, timer = _eligibility(bundle.folder)
     # 200 rounds, 10 apart and 12 of them at most: 17 apart.
@@ -40,7 +40,7 @@ def test_a_deployment_has_the_whole_cohort_and_all_of_its_noise(bundle):
 
 
 def _eligibility(folder):
-    return json.loads((folder / export.DEVICE_POLICY).read_text())["population_eligibility_spec"][
+    return json.loads((folder / bundles.DEVICE_POLICY).read_text())["population_eligibility_spec"][
         "eligibility_policies"
     ]
 
@@ -75,15 +75,17 @@ def test_no_warning_of_keys_where_there_are_none(bundle):
 def test_runs_that_cannot_be_exported_are_refused_and_left_unchanged(bundle, tmp_path):
     for path, field in ((tmp_path / "none", "run="), (tmp_path, "configuration.toml")):
         with pytest.raises(tff_mf.InputError, match=field):
-            deployment.read_source(path)
-    source = deployment.read_source(bundle.config)
+            bundles.read_source(path)
+    from tff_mf.experiments.bundles import building
+
+    source = bundles.read_source(bundle.config)
     full = tmp_path / "full"
     full.mkdir()
     (full / "mine").write_text("kept")
     with pytest.raises(tff_mf.InputError, match=r"out=.*empty"):
-        deployment.write(source, full, round_minutes=15.0)
+        building.export(source, full, round_minutes=15.0)
     with pytest.raises(tff_mf.InputError, match="round_minutes"):
-        deployment.write(source, tmp_path / "new", round_minutes=0.0)
+        building.export(source, tmp_path / "new", round_minutes=0.0)
     assert [path.name for path in tmp_path.iterdir()] == ["full"]
     assert (full / "mine").read_text() == "kept"
 
@@ -111,11 +113,11 @@ def test_a_run_is_exported_with_its_own_mechanism_and_words(bundle, tmp_path):
     shutil.copyfile(bundle.config, run / "configuration.toml")
     folders.keep_mechanism(run, tff_mf.Tree(200, variant="online"))
     (run / "vocabulary.json").write_text(json.dumps(["of", "the"]))
-    source = deployment.read_source(run, insecure_seed=5)
-    assert source.plan.mechanism == tff_mf.Tree(200, variant="online")
+    source = bundles.read_source(run, insecure_seed=5)
+    assert source.privacy.mechanism == tff_mf.Tree(200, variant="online")
     assert source.vocabulary == ["of", "the"]
-    assert source.plan.insecure
-    assert source.plan.noise_multiplier_as_run == 8.0
+    assert source.privacy.insecure
+    assert source.privacy.noise_multiplier_as_run == 8.0
 
 
 @pytest.fixture
@@ -123,10 +125,10 @@ def trained(bundle, tmp_path):
     """A deployment of the bundle's settings that ended after a round, with the reports of its devices counted."""
     run = tmp_path / "run"
     run.mkdir()
-    for name in ("run.json", "mechanism.safetensors", "vocabulary.json"):
+    for name in ("run.json", "plan.json", "mechanism.safetensors", "vocabulary.json"):
         shutil.copyfile(bundle.folder / name, run / name)
     counts = ReportCounts(came=5, counted=4, clipped=1, zeroed=0, refused={"late": 1})
-    with server_loop.open_loop(run) as loop:
+    with server_loop.open_loop(run, rules=Rules.of(tff_mf.Plan.load(run))) as loop:
         loop.released(loop.begin(["a", "b", "c", "d"]), reports=counts)
         loop.record_end()
     initial = safetensors.numpy.load_file(bundle.folder / "server" / "initial.safetensors")
@@ -140,8 +142,10 @@ def trained(bundle, tmp_path):
 def test_a_model_is_published_with_its_report_and_nothing_else(trained, tmp_path):
     import tensorflow as tf
 
+    from tff_mf.experiments.bundles import publishing
+
     out = tmp_path / "published"
-    assert deployment.write_model(trained, out)["lite"] == "model.tflite"
+    assert publishing.export_model(trained, out)["lite"] == "model.tflite"
     inside = out / "model" / "assets.extra" / "report.json"
     assert inside.read_bytes() == (out / "report.json").read_bytes()
     mine, public = (json.loads((folder / "report.json").read_text()) for folder in (trained, out))

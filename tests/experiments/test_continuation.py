@@ -15,6 +15,7 @@ from tff_mf.base.errors import InputError
 from tff_mf.experiments import reports
 from tff_mf.experiments.output import files
 from tff_mf.experiments.runs import folders, ledger, metrics, run_record, server_loop
+from tff_mf.experiments.runs.rules import Rules
 from tff_mf.experiments.runs.settings import RunSettings
 
 from . import small_runs
@@ -24,12 +25,16 @@ COHORTS = [["a", "c"], ["b", "d"], ["a", "c"], ["b", "d"], ["a", "c"]]
 HISTORY = [{"round": 2, "loss": 0.25}, {"round": 4, "loss": 0.1 + 0.2}]
 
 
+def opened(folder, run=None):
+    return server_loop.open_loop(folder, rules=Rules.of(tff_mf.Plan.load(folder)), run=run)
+
+
 @pytest.fixture
 def folder(tmp_path):
     """A run that was killed in round 5, its newest checkpoint of round 4."""
     plan = run_folders.plan(sampling=tff_mf.MinSep(min_sep=2, max_participations=4))
     reports.write_record(tmp_path, plan)
-    with server_loop.open_loop(tmp_path) as loop:
+    with opened(tmp_path) as loop:
         for clients in COHORTS:
             number = loop.begin(clients)
             if number < 5:
@@ -64,7 +69,7 @@ def seen(folder):
 
 
 def resume(folder, seen, run=None):
-    with server_loop.open_loop(folder, run=run) as loop:
+    with opened(folder, run=run) as loop:
         assert loop.resume(Saved(seen, run=loop.run)) == 4
         return loop.run
 
@@ -77,7 +82,7 @@ def test_checkpoints_of_another_run_of_the_same_settings_are_refused(folder, see
 
 
 def test_a_state_of_another_run_or_round_is_refused(folder, seen):
-    with server_loop.open_loop(folder) as loop:
+    with opened(folder) as loop:
         for about in ({"run": "0" * 32}, {"run": loop.run, "round": 3}):
             with pytest.raises(InputError, match="and not of this one"):
                 loop.resume(Saved(seen, **about))
@@ -89,7 +94,7 @@ def test_a_state_of_another_run_or_round_is_refused(folder, seen):
         ("ledger.jsonl", '"round":2', '"round":3', "ledger"),
         ("ledger.jsonl", '"clients":["a","c"]', '"clients":["a","b"]', "was changed since"),
         ("ledger.jsonl", '"round":2', '"round":"x"', "line 4 is damaged"),
-        ("run.json", '"clip_norm": 1.0', '"clip_norm": 0.5', "run.json.*changed"),
+        ("run.json", '"sampler": "unknown"', '"sampler": "by hand"', "run.json.*changed"),
     ],
 )
 def test_what_was_changed_is_named(folder, seen, name, old, new, reason):
@@ -126,12 +131,9 @@ def test_noise_and_rate_are_those_that_the_run_began_with(folder):
     assert found.settings == settings
     assert (found.training.epsilon, found.training.noise_multiplier) == (None, 5.0)
     assert (found.training.server_learning_rate, found.training.grid) == (0.1 + 0.2, "none")
-    of_a_guard = {"sampling": "min-sep", "min_sep": 2, "max_participations": 4}
-    wrong = {"server_learning_rate=None": {"server_learning_rate": None}, "secret_cohorts": {"secret_cohorts": True}}
-    for words, changes in {**wrong, "sampling and": {"sampling": of_a_guard}}.items():
-        (folder / "run.json").write_text(json.dumps({**record, **own, **changes}))
-        with pytest.raises(InputError, match=words):
-            run_record.read_record(folder)
+    (folder / "run.json").write_text(json.dumps({**record, **own, "server_learning_rate": None}))
+    with pytest.raises(InputError, match="server_learning_rate=None"):
+        run_record.read_record(folder)
     assert run_record.begun_record(folder / "none") is None
 
 

@@ -13,6 +13,7 @@ import tff_mf
 from tff_mf.experiments import reports
 from tff_mf.experiments.runs import ledger, metrics, names, server_loop
 from tff_mf.experiments.runs.folders import ExecutionSettings
+from tff_mf.experiments.runs.rules import Rules
 from tff_mf.experiments.training import program
 
 from .shared import StoppedError, rows, small_settings, stop_after, took_part
@@ -55,7 +56,7 @@ def test_a_run_that_stops_early_states_what_was_planned(small_data, tmp_path):
         program.run(SETTINGS, PRIVACY, data=small_data, out=tmp_path, on_round=stop_after(4))
     ended = tmp_path.with_name("ended")
     shutil.copytree(tmp_path, ended)
-    with server_loop.open_loop(ended) as loop:
+    with server_loop.open_loop(ended, rules=Rules.of(PRIVACY)) as loop:
         loop.record_end()
     early = reports.build(ended, realised=True)
     assert "all 4 models" in early.headline
@@ -69,9 +70,12 @@ def test_a_run_that_stops_early_states_what_was_planned(small_data, tmp_path):
     for name, change in (
         ("insecure_seed", lambda run: run | {"insecure_seed": 3}),
         ("delta", lambda run: run | {"delta": 0.5}),
-        ("max_participations", lambda run: run | {"max_participations": 1, "participation": "MinSep"}),
+        (
+            "max_participations",
+            lambda run: run | {"sampling": {"kind": "MinSep", "min_sep": 2, "max_participations": 1}},
+        ),
     ):
-        file = tmp_path / names.RUN_JSON
+        file = tmp_path / names.PLAN
         before = file.read_bytes()
         file.write_text(json.dumps(change(json.loads(before))))
         assert reports.build(tmp_path, realised=True).claim.epsilon is None, name

@@ -117,7 +117,7 @@ def copy(whole, tmp_path):
 
 def test_a_report_states_the_grid_and_what_it_costs(whole):
     folder, privacy, report = whole
-    assert reports.read_record(folder).plan(privacy.mechanism) == privacy
+    assert reports.read_record(folder).plan == privacy
     charge = grid_charge.charge(privacy.mechanism, 9, 3, noise_multiplier=5.0, grid=GRID, dimension=1000)
     assert report.as_json()["grid"] == {
         "bits": 20,
@@ -140,16 +140,16 @@ def test_a_report_states_the_grid_and_what_it_costs(whole):
     assert "total variation" in reports.markdown(report)
 
 
-@pytest.mark.parametrize(
-    ("name", "value"), [("grid_bits", 10), ("grid_bits", None), ("dimension", 10**9), ("grid_max_clients", None)]
-)
-def test_a_grid_that_was_changed_is_found_out(copy, name, value):
-    run_folders.change_json(copy / names.RUN_JSON, lambda found: found.update({name: value}))
-    if value is None:
-        with pytest.raises(tff_mf.InputError, match="must be given with"):
-            reports.check(copy)
-        return
-    assert {each.split(":")[0] for each in critical(copy)} >= {"log", "report"}
+@pytest.mark.parametrize("change", [{"grid": {"bits": 10, "max_clients": 6}}, {"dimension": 10**9}])
+def test_a_grid_that_was_changed_is_found_out(copy, change):
+    run_folders.change_json(copy / names.PLAN, lambda found: found.update(change))
+    assert {each.split(":")[0] for each in critical(copy)} >= {"plan", "report"}
+
+
+def test_a_dimension_without_a_grid_is_refused(copy):
+    run_folders.change_json(copy / names.PLAN, lambda found: found.update({"grid": None}))
+    with pytest.raises(tff_mf.InputError, match="dimension"):
+        reports.check(copy)
 
 
 def test_a_model_with_more_parameters_than_were_accounted_for_has_no_epsilon(copy):
@@ -171,8 +171,8 @@ def test_parameters_that_nobody_can_count_are_assumed(copy):
 
 def test_a_run_in_floating_point_has_no_grid_and_gets_none(tmp_path):
     run_folders.start(tmp_path / "run")
-    found = json.loads((tmp_path / "run" / names.RUN_JSON).read_text())
-    assert [found[name] for name in ("grid_bits", "grid_max_clients", "dimension")] == [None] * 3
+    found = json.loads((tmp_path / "run" / names.PLAN).read_text())
+    assert [found["grid"], found["dimension"]] == [None, None]
     report = reports.build(tmp_path / "run", realised=False)
     assert report.grid is None
     with pytest.raises(tff_mf.InputError, match="began with"):

@@ -1,6 +1,7 @@
 """The guard: what the schema forbids is refused before data is handed out, also after a restart; its runs report."""
 
 import collections
+import dataclasses
 import itertools
 import json
 import threading
@@ -29,8 +30,14 @@ def plan(**changes):
     return run_folders.plan(**{"rounds": 6, "sampling": SCHEMA, **changes})
 
 
+OF_PLAN = ("restart_every", "adaptive_count_stddev")
+
+
 def opened(folder, privacy=None, **more):
-    return run_guard.open_guard(folder, privacy or plan(), **{"sampler": "by hand", **more})
+    """A guard; of what is given more, the plan has what is of the noise."""
+    of_plan = {name: more.pop(name) for name in OF_PLAN if name in more}
+    privacy = dataclasses.replace(privacy or plan(), **of_plan)
+    return run_guard.open_guard(folder, privacy, **{"sampler": "by hand", **more})
 
 
 def refused(folder, match, privacy=None, **more):
@@ -329,11 +336,10 @@ AGGREGATORS = {
     "mechanism": ({"mechanism": tff_mf.Identity()}, {}, OTHER_NOISE),
     "divisor": ({"clients_per_round": 3}, {}, r"clients_per_round=3\.0"),
     "generator": ({}, {"about": {"generator": "aes"}}, r"about\['generator'\]='aes'"),
-    "no adaptive clipping": ({}, {"adaptive_count_stddev": 3.0}, "no adaptive_clipping"),
+    "no adaptive clipping": ({}, {"restart_every": 2, "adaptive_count_stddev": 3.0}, "no adaptive_clipping"),
     "adaptive, no counts": (3.0, {}, COUNTS),
     "adaptive, no counts, restarts": (3.0, {"restart_every": 2}, COUNTS),
     "adaptive, other counts": (3.0, {"restart_every": 2, "adaptive_count_stddev": 30.0}, COUNTS),
-    "adaptive, no restarts": (3.0, {"adaptive_count_stddev": 3.0}, OTHER_NOISE),
     "adaptive, other restarts": (3.0, {"restart_every": 3, "adaptive_count_stddev": 3.0}, OTHER_NOISE),
 }
 

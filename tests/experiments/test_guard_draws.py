@@ -98,7 +98,7 @@ PLANS = {
         "balls-in-bins",
         {"secret_cohorts": False},
         {"secret_cohorts": True, "amplified_epsilon": 0.1},
-        "secret_cohorts=True is the plan's",
+        "secret_cohorts= cannot be given",
     ),
     "a mechanism that no theorem covers": ("poisson", {"mechanism": tff_mf.Tree(ROUNDS)}, {}, "amplify at most 1"),
 }

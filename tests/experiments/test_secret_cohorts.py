@@ -26,13 +26,13 @@ KILLED = ["--mechanism", "blt", "--sampling", "balls-in-bins", "--secret-cohorts
 
 def check(folder, word, data):
     """Nothing shows who took part, and the run states the amplified ε."""
-    clients = sqlite.clients(data, sqlite.TRAIN)
+    clients = sqlite.load(data).train.client_ids
     record, report = reports.read_record(folder), reports.read(folder / names.REPORT)
     # The same object drew and is accounted for; a client's ε is smaller than for whoever knows the cohorts.
     sampling = drawn(word).drawn_by(population=len(clients), clients_per_round=3)
     run = tff_mf.load(folder / names.MECHANISM), small_runs.ROUNDS, sampling
-    on_grid = {"grid": record.grid, "dimension": record.dimension}
-    found = tff_mf.guarantee(*run, noise_multiplier=6, **on_grid).at(delta=record.delta)
+    on_grid = {"grid": record.plan.grid, "dimension": record.plan.dimension}
+    found = tff_mf.guarantee(*run, noise_multiplier=6, **on_grid).at(delta=record.plan.delta)
     secret_runs.check_secret(folder, word, found, clients)
     assert found.theorem == "unamplified" or found.epsilon < report.accountant.realised.epsilon
     assert report.accountant.realised.epsilon == report.accountant.planned.epsilon

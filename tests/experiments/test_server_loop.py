@@ -15,17 +15,16 @@ from tff_mf.experiments.output import files
 from tff_mf.experiments.runs import names, server_loop
 from tff_mf.experiments.runs.checkpoints import Checkpoints
 from tff_mf.experiments.runs.ledger import read_ledger
-from tff_mf.experiments.runs.rules import Rules, Schema
+from tff_mf.experiments.runs.rules import Rules
 from tff_mf.numerics.digits import rounded_up
 
 from .shared import critical, took_part
 
 RULES = Rules(
     rounds=6,
-    schema=Schema.of(tff_mf.MinSep(min_sep=3, max_participations=2)),
+    schema=tff_mf.MinSep(min_sep=3, max_participations=2),
     divisor=2.0,
     clip_norm=1.0,
-    restart_every=None,
 )
 
 

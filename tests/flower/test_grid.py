@@ -72,8 +72,8 @@ def test_the_default_is_the_grid_of_train_and_its_report_is_clean(tmp_path):
     assert min(stated.error, stated.log_ratio, stated.mu, stated.tail) > 0
     # What the integers cost is in the guarantee.
     assert found.epsilon(plan.delta) > plan_of().epsilon
-    begun = json.loads((tmp_path / "run.json").read_text())
-    assert (begun["grid_bits"], begun["grid_max_clients"], begun["dimension"]) == (BITS, 1000, 15)
+    begun = json.loads((tmp_path / "plan.json").read_text())
+    assert (begun["grid"], begun["dimension"]) == ({"bits": BITS, "max_clients": 1000}, 15)
     assert counts(tmp_path)[ROUNDS].clipped == 0
 
 

@@ -73,7 +73,7 @@ def test_models_are_equal_up_to_the_order_of_float32_sums(tmp_path, replies, ans
     for number in range(1, ROUNDS + 1):
         for name in ("w", "b"):
             np.testing.assert_allclose(models[number][name], RUN[name][number], rtol=1e-5, atol=1e-6)
-    assert json.loads((tmp_path / "run.json").read_text())["insecure_seed"] == 11
+    assert json.loads((tmp_path / "plan.json").read_text())["insecure_seed"] == 11
     assert np.abs(RUN["noise"]).max() > 0.1
 
 

@@ -30,7 +30,7 @@ sys.path.append(str(pathlib.Path(__file__).parents[1] / "faults"))
 import small_run
 
 _NOBODY = 65534
-_REPORTED = ("run.json", "mechanism.safetensors", "ledger.jsonl", "metrics.csv", "summary.json")
+_REPORTED = ("run.json", "plan.json", "mechanism.safetensors", "ledger.jsonl", "metrics.csv", "summary.json")
 # Nothing is read of a planned report once a run has begun.
 _REPORTED += ("report.json", names.REPORT_TEXT, "configuration.toml")
 

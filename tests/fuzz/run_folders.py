@@ -1,6 +1,7 @@
 """Folders of finished runs, whatever they did, as a run writes them."""
 
 import csv
+import dataclasses
 import inspect
 import json
 import pathlib
@@ -18,6 +19,7 @@ from tff_mf.experiments.runs.metrics import ACCURACY
 
 SCHEMA = tff_mf.MinSep(min_sep=3, max_participations=3)
 EVALUATED = ("loss", ACCURACY)
+PLAN_FIELDS = {field.name for field in dataclasses.fields(tff_mf.Plan)} - {"population"}
 COLUMNS = ("round", "seconds", *EVALUATED)
 
 Cohorts = Sequence[Sequence[str]]
@@ -62,7 +64,8 @@ def start(
         "population": 20_000,
         **more,
     }
-    reports.write_record(folder, privacy or plan(), **fields)
+    of_plan = {name: fields.pop(name) for name in PLAN_FIELDS & fields.keys()}
+    reports.write_record(folder, dataclasses.replace(privacy or plan(), **of_plan), **fields)
 
 
 def run(
