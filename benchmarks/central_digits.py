@@ -21,8 +21,8 @@ import _digits_results as results
 import numpy as np
 
 import tff_mf
-from tff_mf.experiments.central_training import training
-from tff_mf.experiments.central_training.training import CentralSettings
+from tff_mf.experiments import central
+from tff_mf.experiments.central import CentralSettings
 
 EPSILONS = (2.0, 4.0, 8.0, 16.0)
 DELTA = 1e-5
@@ -67,7 +67,7 @@ class Setting:
 
     @property
     def _bands(self) -> int:
-        examples = training.SOURCES["digits"].examples - VALIDATION
+        examples = central.SOURCES["digits"].examples - VALIDATION
         epoch = examples // self.batch_size
         return tff_mf.amplified_bands(
             rounds=epoch * self.epochs,
@@ -79,22 +79,22 @@ class Setting:
         )[0].bands
 
     @functools.cached_property
-    def prepared(self) -> training.PreparedTraining:
-        """The mechanism, the order and σ."""
+    def plan(self) -> tff_mf.Plan:
+        """The mechanism, the sampling and σ."""
         self.settings.check()
-        return training.prepare(self.settings, self.settings.build_mechanism())
+        return self.settings.plan(self.settings.build_mechanism())
 
     @property
     def error(self) -> float:
         """Root mean squared error of the prefix sums of mean gradients, for clip norm 1."""
-        rms = tff_mf.rms_error(self.prepared.mechanism, self.settings.rounds)
-        return rms * self.prepared.noise_multiplier / self.batch_size
+        rms = tff_mf.rms_error(self.plan.mechanism, self.settings.rounds)
+        return rms * self.plan.noise_multiplier / self.batch_size
 
 
 class Trainer:
     """Trains with one setting, as often as asked, in one graph."""
 
-    def __init__(self, setting: Setting, data: training.ImageData) -> None:
+    def __init__(self, setting: Setting, data: central.ImageData) -> None:
         import tensorflow as tf
 
         from tff_mf import keras, queries
@@ -105,21 +105,21 @@ class Trainer:
         self._velocity = [tf.Variable(tf.zeros_like(each)) for each in self._variables]
         self._rate, self._momentum = tf.Variable(0.0), tf.Variable(0.0)
         self._examples = [tf.Variable(part) for part in data.train]
-        prepared = setting.prepared
+        plan = setting.plan
         loss = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
         self._sum = keras.ClippedSum(self._model, loss, clip_norm=1.0)
         query = queries.build_query(
-            prepared.mechanism,
+            plan.mechanism,
             record_specs=[tf.TensorSpec(each.shape) for each in self._variables],
             clip_norm=1.0,
-            noise_multiplier=prepared.noise_multiplier,
+            noise_multiplier=plan.noise_multiplier,
         )
-        self._query = query.limited_to(prepared.order.rounds)
+        self._query = query.limited_to(plan.rounds)
         self._step = tf.function(self._one_step, autograph=False, reduce_retracing=True)
 
     def _network(self, seed: int) -> object:
-        source = training.SOURCES["digits"]
-        return training.network(source.network, shape=source.shape, classes=source.classes, seed=seed)
+        source = central.SOURCES["digits"]
+        return central.network(source.network, shape=source.shape, classes=source.classes, seed=seed)
 
     def _one_step(self, row: object, state: object) -> object:
         import tensorflow as tf
@@ -143,12 +143,12 @@ class Trainer:
             velocity.assign(tf.zeros_like(velocity))
         self._rate.assign(rate * (1 - momentum))
         self._momentum.assign(momentum)
-        order = self._setting.prepared.order
+        order = self._setting.settings.order
         state = self._query.initial_global_state()
         for row in tf.constant(order.batches(0, order.rounds, secret=tff_mf.CohortSecret.drawn())):
             state = self._step(row, state)
 
-    def accuracy(self, part: training.Examples) -> float:
+    def accuracy(self, part: central.Examples) -> float:
         """Returns the accuracy of the trained model."""
         images, labels = part
         return float(np.mean(np.argmax(self._model(images.astype(np.float32)), axis=1) == labels))
@@ -219,8 +219,8 @@ class Study:
 
 
 @functools.cache
-def _data() -> training.ImageData:
-    return training.split("digits", VALIDATION)
+def _data() -> central.ImageData:
+    return central.split("digits", VALIDATION)
 
 
 def cell(study: Study, mechanism: str, epsilon: float) -> dict[str, object]:
@@ -231,7 +231,7 @@ def cell(study: Study, mechanism: str, epsilon: float) -> dict[str, object]:
         "bands": setting.settings.bands,
         "momentum": momentum,
         "learning_rate": rate * (1 - momentum),
-        "noise_multiplier": setting.prepared.noise_multiplier,
+        "noise_multiplier": setting.plan.noise_multiplier,
         "error": setting.error,
         "validation": float(np.mean([study.accuracy(setting, momentum, rate, seed) for seed in TUNING_SEEDS])),
         "test": {str(seed): study.accuracy(setting, momentum, rate, seed) for seed in SEEDS},
@@ -259,12 +259,12 @@ def crossings() -> list[dict[str, object]]:
 def _errors(mechanism: str, batch_size: int, epochs: int) -> np.ndarray:
     """Returns the error of a mechanism at each of `LEVELS`."""
     setting = Setting(mechanism=mechanism, epsilon=1.0, batch_size=batch_size, epochs=epochs)
-    order, found = setting.prepared.order, setting.prepared.mechanism
+    order, found = setting.settings.order, setting.plan.mechanism
     sigmas = [
         tff_mf.calibrate_noise_multiplier(found, order.rounds, order.sampling, epsilon=epsilon, delta=DELTA)
         for epsilon in LEVELS
     ]
-    return setting.error / setting.prepared.noise_multiplier * np.array(sigmas)
+    return setting.error / setting.plan.noise_multiplier * np.array(sigmas)
 
 
 def main() -> None:

@@ -1,5 +1,6 @@
 """`tff-mf train-central`: one private training on one data set of images."""
 
+import logging
 import pathlib
 from collections.abc import Mapping
 from typing import Any
@@ -10,8 +11,8 @@ from click import get_current_context
 
 from tff_mf.base import required_packages
 
-from ..central_training import training
-from ..central_training.training import PRESETS, CentralSettings
+from .. import central
+from ..central import PRESETS, CentralSettings
 from ..output import typed
 from ..output.console import Block, Facts
 from ..runs import layers, statements
@@ -48,42 +49,37 @@ def train_central(
     if show:
         return _screens.settings(chosen, layer, CentralSettings)
     required_packages.packages("Central training", "tensorflow", "tensorflow_privacy")
+    # It warns of operations that are slow in its own way of computing gradients one by one.
+    logging.getLogger("tensorflow").setLevel(logging.ERROR)
     folder, layer = pathlib.Path(out or "runs/train-central"), layers.placed(layer, ("mechanism",))
-    if resume:
-        layer = layers.begun(layer, training.resumable(folder), CentralSettings)
-    settings = typed.convert(layer.values, CentralSettings)
-    settings.check()
-    if not without_epsilon:
-        settings.check_statable()
     from ..output import progress
     from ..runs import folders, metrics
 
-    if not resume:
+    if resume:
+        layer = layers.begun(layer, folders.resumable_folder(folder), CentralSettings)
+    else:
         folders.check_new(folder)
-    # A mechanism that differed in its last digit, or σ, could not continue the noise of the first.
-    mechanism = folders.begun_mechanism(folder) if resume else None
-    sigma = training.begun_noise_multiplier(folder) if resume else None
-    mechanism = mechanism or settings.build_mechanism()
-    prepared = training.prepare(settings, mechanism, noise_multiplier=sigma, without_epsilon=without_epsilon)
-    data = training.split(settings.dataset, settings.validation_examples)
-    if chosen and chosen.notes:
+    settings = typed.convert(layer.values, CentralSettings)
+    plan = central.begun(settings, folder, resume=resume, without_epsilon=without_epsilon)
+    data = central.split(settings.dataset, settings.validation_examples)
+    if chosen and chosen.notes and not resume:
         click.echo(f"{chosen.name}: {chosen.notes}", err=True)
     with progress.rounds(settings.epochs, settings.dataset, "epoch") as on_round:
 
-        def on_epoch(epoch: int, found: Mapping[str, float]) -> None:
-            on_round(epoch, {metrics.ACCURACY: found["accuracy"]} if found else {})
+        def on_epoch(epoch: int, measured: Mapping[str, float]) -> None:
+            on_round(epoch, {metrics.ACCURACY: measured["accuracy"]} if measured else {})
 
-        summary = training.run(prepared, data, folder, on_epoch, resume=resume)
+        summary = central.train(settings, plan, data, folder, on_epoch, resume=resume)
     return Answer(msgspec.to_builtins(summary), _words(summary, folder))
 
 
-def _words(summary: training.CentralSummary, folder: pathlib.Path) -> list[Block]:
+def _words(summary: central.CentralSummary, folder: pathlib.Path) -> list[Block]:
     accuracy, b, k = summary.test_accuracy, summary.min_sep, summary.max_participations
     shown = "none, the model diverged" if accuracy is None else f"{100 * accuracy:.2f} % test"
     reasons = [each.text for each in summary.reasons]
     about = {"delta": summary.delta, "adjacency": summary.adjacency, "rounds": summary.rounds}
     privacy, known = (
-        statements.stated(each, "example", **about) for each in (summary.epsilon, summary.epsilon_without_amplification)
+        statements.stated(each, "example", **about) for each in (summary.epsilon, summary.epsilon_if_batches_are_known)
     )
     rows = {
         "Accuracy": f"{shown} ({summary.test_examples:,} examples)",

@@ -6,18 +6,19 @@ import pathlib
 import shutil
 import stat
 
+import msgspec
 import numpy as np
 import pytest
 
 import tff_mf
 from tff_mf.base import checkpoint_files
-from tff_mf.experiments.central_training import training
-from tff_mf.experiments.central_training.training import PRESETS, SAMPLINGS, CentralSettings
+from tff_mf.experiments import central
+from tff_mf.experiments.central import PRESETS, SAMPLINGS, CentralSettings
 from tff_mf.experiments.output import typed
 from tff_mf.experiments.runs import layers, ledger, metrics
 from tff_mf.experiments.runs.layers import Layer
 
-from . import shared
+from . import shared, test_command_line
 
 DIGITS = {"batch_size": 256, "delta": 1e-5, "validation_examples": 220, "epsilon": 8.0}
 RESULTS = pathlib.Path(__file__).parents[2] / "docs" / "results"
@@ -45,26 +46,21 @@ def test_identity_alone_is_sampled_by_the_presets():
     ],
 )
 def test_sigma_is_the_smallest_for_the_epsilon_that_is_stated(flags, groups):
-    found = CentralSettings(epochs=4, **DIGITS, **flags)
-    mechanism = found.build_mechanism()
-    prepared = training.prepare(found, mechanism)
-    assert 0.99 * 8 < prepared.epsilon <= 8
-    assert not prepared.reasons
-    figures = training.guarantee_of(prepared)
+    settings = CentralSettings(epochs=4, **DIGITS, **flags)
+    plan = settings.plan(settings.build_mechanism())
+    assert 0.99 * 8 < plan.epsilon <= 8
+    figures = central.summary_of(plan, settings.examples)
+    assert (figures.epsilon, figures.reasons, figures.rounds) == (plan.epsilon, [], 20)
     schema = tff_mf.FixedEpoch(min_sep=figures.min_sep, max_participations=figures.max_participations)
-    assert figures.rounds == 20
-    assert figures.sensitivity == tff_mf.sensitivity(mechanism.cast_to_float32(), 20, schema)
-    plain = tff_mf.epsilon(mechanism, 20, schema, noise_multiplier=prepared.noise_multiplier, delta=1e-5)
-    assert figures.epsilon_without_amplification == plain
+    known = tff_mf.epsilon(plan.mechanism, 20, schema, noise_multiplier=plan.noise_multiplier, delta=1e-5)
+    assert figures.epsilon_if_batches_are_known == known
     assert figures.amplified == (groups is not None)
     if groups is None:
         assert (schema.min_sep, schema.max_participations) == (5, 4)
-        assert figures.epsilon == plain
-        assert figures.zcdp_rho == pytest.approx((figures.sensitivity / prepared.noise_multiplier) ** 2 / 2)
+        assert figures.epsilon == known
     else:
-        assert getattr(prepared.order.sampling, "groups", None) == groups == schema.min_sep
-        assert figures.zcdp_rho is None
-        assert plain > 8
+        assert getattr(plan.sampling, "groups", None) == groups == schema.min_sep
+        assert known > 8
 
 
 SAMPLED = {
@@ -78,30 +74,21 @@ SAMPLED = {
 
 @pytest.mark.parametrize("word", sorted({*SAMPLINGS} - {"fixed-epochs"}))
 def test_the_sampling_that_draws_is_the_one_whose_epsilon_is_stated(word):
-    found = CentralSettings(
-        epochs=4,
-        batch_size=256,
-        delta=1e-5,
-        validation_examples=220,
-        noise_multiplier=4.0,
-        sampling=word,
-        **SAMPLED[word],
-    )
-    found.check()
-    prepared = training.prepare(found, found.build_mechanism())
-    order, mechanism = prepared.order, prepared.mechanism
-    assert order.sampling == found.drawn_by == found.sampling_settings.drawn_by(population=1280, clients_per_round=256)
-    asked = (mechanism, found.rounds, order.sampling)
-    assert prepared.epsilon == tff_mf.epsilon(*asked, noise_multiplier=4.0, delta=1e-5)
-    known = tff_mf.epsilon(mechanism, found.rounds, order.participation, noise_multiplier=4.0, delta=1e-5)
-    assert prepared.epsilon <= known
-    rows = order.batches(0, found.rounds, secret=tff_mf.CohortSecret.drawn())
+    own = {**DIGITS, "epsilon": None, "noise_multiplier": 4.0, **SAMPLED[word]}
+    settings = CentralSettings(epochs=4, sampling=word, **own)
+    settings.check()
+    order, plan = settings.order, settings.plan(settings.build_mechanism())
+    assert order.sampling == plan.sampling == tff_mf.Order.of(plan, examples=1280).sampling
+    assert order.sampling == settings.sampling_settings.drawn_by(population=1280, clients_per_round=256)
+    level = {"noise_multiplier": 4.0, "delta": 1e-5}
+    assert plan.epsilon == tff_mf.epsilon(plan.mechanism, settings.rounds, order.sampling, **level)
+    assert plan.epsilon <= tff_mf.epsilon(plan.mechanism, settings.rounds, order.participation, **level)
+    rows = order.batches(0, settings.rounds, secret=tff_mf.CohortSecret.drawn())
     assert 0.7 * 256 < np.mean(np.sum(rows >= 0, axis=1)) < 1.3 * 256
-    assert training.guarantee_of(prepared).sampling.sampling == word
 
 
 def test_digits_are_split_into_parts_that_share_no_example():
-    data = training.split("digits", 220)
+    data = central.split("digits", 220)
     parts = [data.train, data.validation, data.test]
     assert [len(labels) for _, labels in parts] == [1280, 220, 297]
     assert {images.dtype.name for images, _ in parts} == {"uint8"}
@@ -109,7 +96,7 @@ def test_digits_are_split_into_parts_that_share_no_example():
     images = [{image.tobytes() for image in part} for part, _ in parts]
     # Digits are distinct in this data set, so that equal ones would be one example twice.
     assert sum(map(len, images)) == len(set.union(*images)) == 1797
-    again = training.split("digits", 220)
+    again = central.split("digits", 220)
     np.testing.assert_array_equal(again.train[0], data.train[0])
 
 
@@ -133,7 +120,7 @@ def test_a_run_writes_what_it_states(finished):
     }
     assert not list((out / "checkpoints").iterdir())
     found = json.loads((out / "summary.json").read_text())
-    assert training.begun_noise_multiplier(out) == found["noise_multiplier"]
+    assert json.loads((out / "calibrated.json").read_text())["noise_multiplier"] == found["noise_multiplier"]
     assert found == printed
     assert (found["rounds"], found["min_sep"], found["max_participations"], found["amplified"]) == (10, 5, 2, False)
     assert (found["unit"], found["adjacency"], found["examples"]) == ("example", "zero-out", 1280)
@@ -191,8 +178,7 @@ def test_a_run_that_was_stopped_continues_with_its_noise_and_its_metrics(stopped
         invoke(*line, "--set", "learning_rate=0.5", "--resume")
     found = json.loads(invoke(*line, "--resume", "--json").stdout)
     assert found["amplified"]
-    assert (found["sampling"], found["batch_size"]) == ({"sampling": "poisson"}, 256)
-    assert found["zcdp_rho"] is None
+    assert found["epsilon"] < found["epsilon_if_batches_are_known"]
     rows = metrics.read_metrics(out / "metrics.csv").rows
     assert [row["round"] for row in rows] == ["5", "10", "15"]
     assert all(row["accuracy"] for row in rows)
@@ -230,32 +216,63 @@ def test_a_run_whose_weights_are_published_does_not_train_again_without_its_ledg
         invoke(*TREE, "--out", folder, "--resume")
 
 
+def changed(path, **values):
+    path.write_text(json.dumps({**json.loads(path.read_text()), **values}))
+
+
+def test_a_run_whose_sigma_was_changed_is_not_resumed(stopped, tmp_path):
+    """Neither one that had saved a state, nor one that was stopped in its first epoch."""
+    out = pathlib.Path(shutil.copytree(stopped[0], tmp_path / "run"))
+    sigma = json.loads((out / "calibrated.json").read_text())["noise_multiplier"]
+    changed(out / "calibrated.json", noise_multiplier=sigma / 2)
+    refused = test_command_line.run("train-central", *LINE, "--out", out, "--resume")
+    (line,) = refused.stderr.splitlines()
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert "calibrated.json was changed since the run began" in line
+    changed(out / "calibrated.json", noise_multiplier=sigma * (1 + 2**-50))
+    first = (out / "ledger.jsonl").read_text().splitlines(keepends=True)[:2]
+    (out / "ledger.jsonl").write_text("".join(first))
+    shutil.rmtree(out / "checkpoints")
+    with pytest.raises(tff_mf.InputError, match="was changed since the run began"):
+        invoke(*LINE, "--out", out, "--resume")
+    assert not (out / "summary.json").exists()
+
+
+def test_a_run_whose_settings_were_changed_is_not_resumed(stopped, tmp_path):
+    out = pathlib.Path(shutil.copytree(stopped[0], tmp_path / "run"))
+    line, toml = [*LINE, "--out", out, "--resume"], (out / "configuration.toml").read_text()
+    (out / "configuration.toml").write_text(toml.replace("seed = 1", "seed = 2"))
+    with pytest.raises(tff_mf.InputError, match=r"seed=2 is not the setting"):
+        invoke(*line)
+    (out / "configuration.toml").write_text(toml)
+    (out / "calibrated.json").write_text("{}")
+    with pytest.raises(tff_mf.InputError, match="calibrated="):
+        invoke(*line)
+
+
 def test_a_resumed_run_has_the_noise_multiplier_that_it_began_with_and_calibrates_none(tmp_path):
     settings = CentralSettings(**{**DIGITS, "epochs": 2, "mechanism": "identity"})
-    prepared = training.prepare(settings, tff_mf.Identity())
-    training.keep(prepared, tmp_path)
-    begun = training.begun_noise_multiplier(tmp_path)
-    assert begun == prepared.noise_multiplier
+    how = {"resume": True, "without_epsilon": False}
+    plan = central.begun(settings, tmp_path, **how)
     # Another machine may calibrate another in the last digit.
-    other = np.nextafter(begun, 100)
-    assert training.prepare(settings, tff_mf.Identity(), noise_multiplier=other).noise_multiplier == other
-    (tmp_path / "calibrated.json").write_text("{}")
-    with pytest.raises(tff_mf.InputError, match="has no noise_multiplier"):
-        training.begun_noise_multiplier(tmp_path)
+    other = float(np.nextafter(plan.noise_multiplier, 100))
+    begun = central.Begun(noise_multiplier=other, settings=settings)
+    (tmp_path / "calibrated.json").write_bytes(msgspec.json.encode(begun))
+    assert central.begun(settings, tmp_path, **how).noise_multiplier == other
 
 
 @pytest.mark.parametrize(
     "flags", [{"noise_multiplier": 0.0}, {"noise_multiplier": 1e-160}, {"noise_multiplier": 3.0, "delta": 1e-3}]
 )
 def test_what_has_no_epsilon_states_none(flags):
-    found = CentralSettings(**{**DIGITS, "epsilon": None, "epochs": 2, "mechanism": "identity", **flags})
-    found.check()
+    settings = CentralSettings(**{**DIGITS, "epsilon": None, "epochs": 2, "mechanism": "identity", **flags})
+    settings.check()
     with pytest.raises(tff_mf.InputError, match="without_epsilon"):
-        training.prepare(found, tff_mf.Identity())
-    prepared = training.prepare(found, tff_mf.Identity(), without_epsilon=True)
-    assert prepared.reasons
-    figures = training.guarantee_of(prepared)
-    assert (figures.epsilon, figures.epsilon_without_amplification) == (None, None)
+        settings.plan(tff_mf.Identity())
+    plan = settings.plan(tff_mf.Identity(), without_epsilon=True)
+    figures = central.summary_of(plan, settings.examples)
+    assert figures.reasons
+    assert (figures.epsilon, figures.epsilon_if_batches_are_known) == (None, None)
 
 
 def test_the_study_is_what_its_runs_say():

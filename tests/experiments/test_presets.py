@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import tff_mf
-from tff_mf.experiments.central_training import training as central
+from tff_mf.experiments import central
 from tff_mf.experiments.output import typed
 from tff_mf.experiments.runs import layers, names
 from tff_mf.experiments.runs.amplification import own

@@ -26,7 +26,7 @@ from tff_mf import artifacts
 from tff_mf.base.errors import InputError
 from tff_mf.experiments import compare, reports
 from tff_mf.experiments.bundles import _source
-from tff_mf.experiments.central_training.training import PRESETS
+from tff_mf.experiments.central import PRESETS
 from tff_mf.experiments.runs import initial_model, layers, ledger
 
 _HANG_SECONDS = 120.0

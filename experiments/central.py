@@ -1,10 +1,9 @@
-"""Central training by name: settings and presets, data sets of images, networks, and one run in a folder."""
+"""Central training: settings and presets, data sets of images, networks, and one run in a folder."""
 
 import contextlib
 import dataclasses
 import itertools
 import json
-import math
 import pathlib
 import sys
 import time
@@ -20,15 +19,15 @@ from tff_mf.base import checkpoint_files, strict_json, validation
 from tff_mf.base.errors import InputValueError
 from tff_mf.planning import MechanismSetting, by_name
 
-from ..output import files
-from ..output.typed import CountOrZero, Positive, Record, Size
-from ..runs import folders, layers, metrics, server_loop, statements
-from ..runs.layers import PresetFolder
-from ..runs.names import CALIBRATED, CHECKPOINTS, MECHANISM, METRICS, SETTINGS_TOML, SUMMARY
-from ..runs.privacy_settings import PrivacySettings
-from ..runs.rules import Rules
-from ..runs.statements import Reason
-from ..sampling.settings import SamplingSettings
+from .output import files, typed
+from .output.typed import CountOrZero, NonNegative, Positive, Record, Size
+from .runs import folders, layers, metrics, server_loop, statements
+from .runs.layers import PresetFolder
+from .runs.names import CALIBRATED, CHECKPOINTS, MECHANISM, METRICS, SETTINGS_TOML, SUMMARY
+from .runs.privacy_settings import PrivacySettings
+from .runs.rules import Rules, check_same
+from .runs.statements import Reason
+from .sampling.settings import SamplingSettings
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -48,8 +47,6 @@ _BY_SAMPLES = ("balls-in-bins", "b-min-sep")
 # The order in which a data set is cut into parts; never the seed of a run, whose parts would then differ.
 _SPLIT_SEED = 0
 _DIGITS, _DIGITS_TEST = 1797, 297
-# ByMerge of Cohen et al. (2017): these capital and small letters are one class.
-_MERGED = "CIJKLMOPSUVWXYZ"
 # Height and width of the smallest images that each network takes.
 _LEAST_SIDE = {"digits": 6, "kairouz-small": 13, "kairouz-vgg": 8}
 
@@ -59,7 +56,7 @@ _Share = Annotated[float, Meta(ge=0, le=1)]
 _Seed = Annotated[int, Meta(ge=0, lt=2**31)]
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True)
 class ImageSource:
     """A data set by name, without its images: uint8 `[N, height, width, channels]`, with labels, int32 `[N]`.
 
@@ -96,46 +93,15 @@ def _keras(name: str) -> tuple[Examples, Examples]:
     return _as_examples(*train), _as_examples(*test)
 
 
-def _emnist() -> tuple[Examples, Examples]:
-    import tensorflow_federated as tff
-
-    def pooled(clients: Any) -> Examples:
-        elements = clients.create_tf_dataset_from_all_clients(seed=_SPLIT_SEED).batch(4096).as_numpy_iterator()
-        pixels, labels = zip(*((part["pixels"], part["label"]) for part in elements), strict=True)
-        # TFF has black ink, 0, on white paper, 1.
-        images = np.round(255 * (1 - np.concatenate(pixels))).astype(np.uint8)
-        return _as_examples(images, merged(np.concatenate(labels)))
-
-    train, test = tff.simulation.datasets.emnist.load_data(only_digits=False)
-    return pooled(train), pooled(test)
-
-
-def merged(labels: np.ndarray) -> np.ndarray:
-    """Returns EMNIST's 62 classes as the 47 of ByMerge: digits, capitals, and the small letters that differ from them.
-
-    Example:
-        >>> merged(np.array([9, 10, 35, 36, 38, 61])).tolist()  # 9, A, Z, a, c, z
-        [9, 10, 35, 36, 12, 35]
-    """
-    following = itertools.count(36)
-    small = [10 + letter if chr(ord("A") + letter) in _MERGED else next(following) for letter in range(26)]
-    return np.array([*range(36), *small])[labels]
-
-
 def _as_examples(images: np.ndarray, labels: np.ndarray) -> Examples:
     images = images if images.ndim == 4 else images[..., np.newaxis]
     return images, labels.reshape(-1).astype(np.int32)
 
 
-def _source(examples: int, shape: tuple[int, int, int], classes: int, network: str, load: Callable) -> ImageSource:
-    return ImageSource(examples=examples, shape=shape, classes=classes, network=network, load=load)
-
-
 SOURCES: Mapping[str, ImageSource] = {
-    "digits": _source(_DIGITS - _DIGITS_TEST, (8, 8, 1), 10, "digits", _digits),
-    "mnist": _source(60_000, (28, 28, 1), 10, "kairouz-small", lambda: _keras("mnist")),
-    "cifar10": _source(50_000, (32, 32, 3), 10, "kairouz-vgg", lambda: _keras("cifar10")),
-    "emnist": _source(671_585, (28, 28, 1), 47, "kairouz-small", _emnist),
+    "digits": ImageSource(_DIGITS - _DIGITS_TEST, (8, 8, 1), 10, "digits", _digits),
+    "mnist": ImageSource(60_000, (28, 28, 1), 10, "kairouz-small", lambda: _keras("mnist")),
+    "cifar10": ImageSource(50_000, (32, 32, 3), 10, "kairouz-vgg", lambda: _keras("cifar10")),
 }
 
 
@@ -208,23 +174,29 @@ def network(name: str, *, shape: Sequence[int], classes: int, seed: int) -> "tf.
         about = {"padding": "same", "activation": "tanh", "kernel_initializer": initial("fan_in"), **more}
         return parts.Conv2D(filters, size, **about)
 
-    def dense(units: int) -> Any:
-        return parts.Dense(units, activation="tanh", kernel_initializer=initial("fan_avg"))
+    def dense(units: int, activation: str | None = "tanh") -> Any:
+        return parts.Dense(units, activation=activation, kernel_initializer=initial("fan_avg"))
 
-    def hidden() -> list[Any]:
-        match name:
-            case "digits":
-                first, second = convolution(8, 3, padding="valid"), convolution(16, 2, padding="valid")
-                return [first, parts.MaxPooling2D(2), second, parts.Flatten()]
-            case "kairouz-small":
-                first, second = convolution(16, 8, strides=2), convolution(32, 4, strides=2, padding="valid")
-                pools = [parts.MaxPooling2D(2, strides=1) for _ in range(2)]
-                return [first, pools[0], second, pools[1], parts.Flatten(), dense(32)]
-        blocks = [[convolution(n, 3), convolution(n, 3), parts.MaxPooling2D(2)] for n in (32, 64, 128)]
-        return [*itertools.chain(*blocks), parts.Flatten(), dense(128)]
-
-    begin = [parts.Input(tuple(shape)), parts.Rescaling(1 / 127.5, offset=-1), *hidden()]
-    return tf.keras.Sequential([*begin, parts.Dense(classes, kernel_initializer=initial("fan_avg"))])
+    model = tf.keras.Sequential([parts.Input(tuple(shape)), parts.Rescaling(1 / 127.5, offset=-1)])
+    match name:
+        case "digits":
+            model.add(convolution(8, 3, padding="valid"))
+            model.add(parts.MaxPooling2D(2))
+            model.add(convolution(16, 2, padding="valid"))
+        case "kairouz-small":
+            for layer in (convolution(16, 8, strides=2), convolution(32, 4, strides=2, padding="valid")):
+                model.add(layer)
+                model.add(parts.MaxPooling2D(2, strides=1))
+        case "kairouz-vgg":
+            for filters in (32, 64, 128):
+                model.add(convolution(filters, 3))
+                model.add(convolution(filters, 3))
+                model.add(parts.MaxPooling2D(2))
+    model.add(parts.Flatten())
+    if name != "digits":
+        model.add(dense({"kairouz-small": 32, "kairouz-vgg": 128}[name]))
+    model.add(dense(classes, activation=None))
+    return model
 
 
 class CentralSettings(PrivacySettings, kw_only=True):
@@ -235,7 +207,7 @@ class CentralSettings(PrivacySettings, kw_only=True):
     Attributes:
         epochs: Number k of epochs.
         batch_size: Number B of examples in a batch; with sampling, its expectation.
-        dataset: `digits`, `mnist`, `cifar10` or `emnist`.
+        dataset: `digits`, `mnist` or `cifar10`.
         network: `digits`, `kairouz-small` or `kairouz-vgg`; `None` is the one that is usual for the data set.
         sampling: One of `SAMPLINGS`: `fixed-epochs`, in a fixed order; `poisson`, which is DP-SGD with `identity`; and
             others, whose batches are secret if they amplify. Of `balls-in-bins`, `groups` that are not given are as
@@ -267,8 +239,12 @@ class CentralSettings(PrivacySettings, kw_only=True):
     @property
     def source(self) -> ImageSource:
         """The data set, which is not loaded yet."""
-        validation.one_of("dataset", self.dataset, tuple(SOURCES))
         return SOURCES[self.dataset]
+
+    @property
+    def chosen_network(self) -> str:
+        """The network."""
+        return self.network or self.source.network
 
     @property
     def examples(self) -> int:
@@ -299,8 +275,7 @@ class CentralSettings(PrivacySettings, kw_only=True):
 
     def check(self) -> None:
         """Refuses what can be refused without loading data or TensorFlow."""
-        source, chosen = self.source, self.network or self.source.network
-        validation.one_of("network", chosen, tuple(_LEAST_SIDE))
+        source, chosen = self.source, self.chosen_network
         if min(source.shape[:2]) < _LEAST_SIDE[chosen]:
             raise InputValueError(
                 f"network={chosen!r} needs images of at least {_LEAST_SIDE[chosen]} by {_LEAST_SIDE[chosen]} pixels, "
@@ -311,13 +286,6 @@ class CentralSettings(PrivacySettings, kw_only=True):
                 f"validation_examples={self.validation_examples} leaves none of the {source.examples} training "
                 f"examples of dataset={self.dataset!r}: take fewer."
             )
-        if self.batch_size > self.examples:
-            raise InputValueError(
-                f"batch_size={self.batch_size} exceeds the {self.examples} examples that are trained on: take smaller "
-                "batches."
-            )
-        validation.listable(self.rounds, "epochs")
-        self.schedule.check(self.rounds)
         # Refuses a parameter that is missing, or does not go with the sampling.
         _ = self.sampling_settings
         if self.sampling == "poisson" and self.mechanism != "identity":
@@ -325,14 +293,8 @@ class CentralSettings(PrivacySettings, kw_only=True):
                 f"sampling={self.sampling!r} amplifies identity only, and mechanism={self.mechanism!r}: take identity, "
                 "sampling='cyclic-poisson' with a banded mechanism, or sampling='balls-in-bins'."
             )
-        if self.bands is not None and self.bands > self.rounds:
-            raise InputValueError(f"bands={self.bands} exceeds the {self.rounds} rounds: take fewer.")
-        if self.groups is not None and self.batch_size > self.examples // self.groups:
-            raise InputValueError(
-                f"batch_size={self.batch_size} exceeds the {self.examples // self.groups} examples in each of "
-                f"groups={self.groups}: take smaller batches, or fewer groups."
-            )
-        _ = self.drawn_by
+        _ = self.order
+        self.schedule.check(self.rounds)
         if self.epsilon is not None and self.sampling in _BY_SAMPLES:
             raise InputValueError(
                 f"epsilon={self.epsilon!r} does not go with sampling={self.sampling!r}: its σ is found by samples, and "
@@ -340,25 +302,23 @@ class CentralSettings(PrivacySettings, kw_only=True):
             )
         super().check()
 
-    def check_statable(self) -> None:
-        """Refuses what no ε could be stated for, as far as the settings alone show it."""
-        if self.noise_multiplier == 0:
+    def check_statable(self, plan: tff_mf.Plan | None = None) -> None:
+        """Refuses what no ε can be stated for, as far as it is known without a plan."""
+        sigma = self.noise_multiplier if plan is None else plan.noise_multiplier
+        if sigma == 0:
             raise InputValueError(
                 "noise_multiplier=0 has no guarantee: give a σ above 0, or an epsilon, or train with without_epsilon."
             )
-        if self.delta * self.examples >= 1:
-            raise InputValueError(
-                f"delta={self.delta!r} is not below 1/{self.examples}, one over the number of examples: it would allow "
-                "one example to be published. Take a smaller delta, or train with without_epsilon."
-            )
+        for wrong in statements.violations(0.0 if plan is None else plan.epsilon, self.delta, self.examples):
+            given = f"delta={self.delta!r}" if wrong.field == "delta" else f"noise_multiplier={sigma!r}"
+            remedy = "smaller delta" if wrong.field == "delta" else "larger σ"
+            raise InputValueError(f"{given}: {wrong.text}. Take a {remedy}, or train with without_epsilon.")
 
     def __post_init__(self) -> None:
         super().__post_init__()
         validation.one_of("sampling", self.sampling, SAMPLINGS)
-        if self.warmup + self.cooldown > 1:
-            raise InputValueError(
-                f"warmup={self.warmup!r} and cooldown={self.cooldown!r} together exceed 1, all of the rounds."
-            )
+        validation.one_of("dataset", self.dataset, tuple(SOURCES))
+        validation.one_of("network", self.chosen_network, tuple(_LEAST_SIDE))
 
     @property
     def sampling_settings(self) -> SamplingSettings:
@@ -377,9 +337,15 @@ class CentralSettings(PrivacySettings, kw_only=True):
         return SamplingSettings(sampling=self.sampling, **following, **given)
 
     @property
-    def drawn_by(self) -> tff_mf.Sampling:
-        """The sampling: the one object that draws the batches and is accounted for."""
-        return self.sampling_settings.drawn_by(population=self.examples, clients_per_round=self.batch_size)
+    def order(self) -> tff_mf.Order:
+        """Which examples are in which batch: its sampling draws the batches and is accounted for."""
+        return tff_mf.Order(
+            sampling=self.sampling_settings.drawn_by(population=self.examples, clients_per_round=self.batch_size),
+            examples=self.examples,
+            batch_size=self.batch_size,
+            rounds=self.rounds,
+            seed=self.seed,
+        )
 
     def mechanism_setting(self) -> MechanismSetting:
         """Returns the setting that the mechanism is optimized for."""
@@ -389,175 +355,120 @@ class CentralSettings(PrivacySettings, kw_only=True):
         )
         return MechanismSetting(rounds=self.rounds, participation=schema, workload=workload)
 
+    def plan(
+        self, mechanism: tff_mf.Mechanism, *, noise_multiplier: float | None = None, without_epsilon: bool = False
+    ) -> tff_mf.Plan:
+        """Returns the plan of the training, with examples in the place of clients.
 
-PRESETS = PresetFolder(path=pathlib.Path(__file__).parent / "presets", kind=CentralSettings)
+        Formal guarantee: `epsilon` of the plan is that of the batches that are drawn; with `epsilon` in the settings,
+        σ is the smallest at which it does not exceed that.
+
+        Args:
+            mechanism: The mechanism of the settings, or of a run that is resumed.
+            noise_multiplier: σ of a run that is resumed: calibrated again, on another machine, it could differ in its
+                last bits, and its noise would continue no run.
+            without_epsilon: Whether to train although no ε can be stated.
+        """
+        if noise_multiplier is None:
+            noise_multiplier = self.noise_multiplier
+        plan = tff_mf.plan(
+            mechanism=mechanism,
+            rounds=self.rounds,
+            sampling=self.order.sampling,
+            clients_per_round=self.batch_size,
+            epsilon=self.epsilon if noise_multiplier is None else None,
+            noise_multiplier=noise_multiplier,
+            delta=self.delta,
+            clip_norm=self.clip_norm,
+            secret_cohorts=self.sampling_settings.is_secret,
+        )
+        if not without_epsilon:
+            self.check_statable(plan)
+        return plan
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class PreparedTraining:
-    """Everything about a training that is decided before its data are loaded.
+PRESETS = PresetFolder(path=pathlib.Path(__file__).parent / "central_presets", kind=CentralSettings)
+
+
+class Begun(Record, kw_only=True):
+    """The content of `calibrated.json`, which the ledger of a training is bound to.
 
     Attributes:
-        order: Which examples are in which batch.
-        epsilon: ε of the whole training, infinite if none can be stated.
-        reasons: Why no ε can be stated; empty if it is.
+        noise_multiplier: σ.
+        settings: The settings.
     """
 
+    noise_multiplier: NonNegative
     settings: CentralSettings
-    mechanism: tff_mf.Mechanism
-    order: tff_mf.Order
-    noise_multiplier: float
-    epsilon: float
-    reasons: Sequence[Reason]
-
-
-def prepare(
-    settings: CentralSettings,
-    mechanism: tff_mf.Mechanism,
-    *,
-    noise_multiplier: float | None = None,
-    without_epsilon: bool = False,
-) -> PreparedTraining:
-    """Returns the parts of a training.
-
-    Formal guarantee: `epsilon` is the order's (`tff_mf.Order`), for the σ that is returned: with `epsilon` in the
-    settings, the smallest σ at which the order's ε does not exceed it.
-
-    Args:
-        settings: Settings that were checked.
-        mechanism: The mechanism of the settings, or of a run that is resumed.
-        noise_multiplier: σ of a run that is resumed: calibrated again, on another machine, it could differ in its last
-            bits, and its noise would continue no run.
-        without_epsilon: Whether to train although no ε can be stated.
-    """
-    order = tff_mf.Order(
-        sampling=settings.drawn_by,
-        examples=settings.examples,
-        batch_size=settings.batch_size,
-        rounds=settings.rounds,
-        seed=settings.seed,
-    )
-    sigma = settings.noise_multiplier if noise_multiplier is None else noise_multiplier
-    if sigma is None:
-        assert settings.epsilon is not None
-        sigma = tff_mf.calibrate_noise_multiplier(
-            mechanism, order.rounds, order.sampling, epsilon=settings.epsilon, delta=settings.delta
-        )
-    if not without_epsilon:
-        settings.check_statable()
-    epsilon = tff_mf.epsilon(mechanism, order.rounds, order.sampling, noise_multiplier=sigma, delta=settings.delta)
-    wrong = statements.violations(epsilon, settings.delta, settings.examples)
-    if wrong and not without_epsilon:
-        raise InputValueError(
-            f"noise_multiplier={sigma!r}: {wrong[0].text}. Give a larger σ, or train with without_epsilon."
-        )
-    return PreparedTraining(
-        settings=settings,
-        mechanism=mechanism,
-        order=order,
-        noise_multiplier=sigma,
-        epsilon=math.inf if wrong else epsilon,
-        reasons=wrong,
-    )
 
 
 class CentralSummary(Record, kw_only=True):
     """The content of `summary.json`: what a training guarantees to each example, and what it reached.
 
-    What is infinite, or may not be stated, is `None`, and so are accuracy and loss of a model that diverged.
+    What is infinite, or may not be stated, is `None`, and so are accuracy and loss of a model that diverged. The
+    settings are in `configuration.toml`.
 
     Attributes:
         epsilon: ε at `delta`, amplified if batches are secret.
+        epsilon_if_batches_are_known: ε to whoever knows the batches.
         delta: δ.
-        zcdp_rho: ρ; `None` too of an amplified ε.
         adjacency: "zero-out" or "replace-one".
         unit: What is protected.
+        amplified: Whether batches are secret.
+        reasons: Why no ε is stated.
+        noise_multiplier: σ.
         examples: Number of examples that are trained on.
-        sampling: How batches are drawn.
-        batch_size: Number of examples in a batch.
         rounds: Number of rounds.
         min_sep: b of the participation schema.
         max_participations: Its k.
-        mechanism: The kind of the mechanism.
-        sensitivity: Of C as it runs.
-        noise_multiplier: σ.
-        clip_norm: Clip norm of one example.
-        epsilon_without_amplification: ε to whoever knows the batches.
-        zcdp_rho_without_amplification: ρ to whoever knows the batches.
-        amplified: Whether batches are secret.
-        reasons: Why no ε is stated.
-        dataset: The data set.
-        network: The network.
         test_accuracy: On test examples.
         test_loss: Likewise.
         test_examples: Number of test examples.
         validation_accuracy: On the examples that were split off; `None` too without them.
-        validation_examples: Their number.
         versions: Of the packages that ran.
     """
 
     epsilon: float | None
+    epsilon_if_batches_are_known: float | None
     delta: float
-    zcdp_rho: float | None
     adjacency: str
     unit: str = "example"
+    amplified: bool
+    reasons: Sequence[Reason]
+    noise_multiplier: float
     examples: int
-    sampling: SamplingSettings
-    batch_size: int
     rounds: int
     min_sep: int
     max_participations: int
-    mechanism: str
-    sensitivity: float
-    noise_multiplier: float
-    clip_norm: float
-    epsilon_without_amplification: float | None
-    zcdp_rho_without_amplification: float | None
-    amplified: bool
-    reasons: Sequence[Reason]
-    dataset: str
-    network: str
     test_accuracy: float | None = None
     test_loss: float | None = None
     test_examples: int = 0
     validation_accuracy: float | None = None
-    validation_examples: int = 0
     versions: dict[str, str]
 
 
-def guarantee_of(prepared: PreparedTraining) -> CentralSummary:
-    """Returns the guarantee of a training as figures, before anything is measured.
+def summary_of(plan: tff_mf.Plan, examples: int, **reached: Any) -> CentralSummary:
+    """Returns the guarantee of a plan for each of its examples as figures, and what a training reached.
 
-    Formal guarantee: `epsilon` is the ε of `prepared`, and `sensitivity` the sensitivity of
-    `mechanism.cast_to_float32()`, the C that the noise has. With sampling, `epsilon` is amplified and has no ρ; figures
-    that end in `_without_amplification` hold for batches that are known. What is infinite is `None`, and so is every ε
-    if none can be stated, for the `reasons`.
+    Formal guarantee: no ε is stated if anything forbids it, for the `reasons`. With secret batches `epsilon` is
+    amplified, and `epsilon_if_batches_are_known` is not.
     """
-    settings, order, mechanism = prepared.settings, prepared.order, prepared.mechanism
-    plain = tff_mf.guarantee(mechanism, order.rounds, order.participation, noise_multiplier=prepared.noise_multiplier)
-    amplified, schema = settings.sampling_settings.is_secret, order.participation
+    wrong = statements.violations(plan.epsilon, plan.delta, examples)
+    level = {"noise_multiplier": plan.noise_multiplier, "delta": plan.delta}
+    plain = tff_mf.epsilon(plan.mechanism, plan.rounds, plan.participation, **level)
     return CentralSummary(
-        epsilon=strict_json.finite(prepared.epsilon),
-        delta=settings.delta,
-        zcdp_rho=None if amplified else strict_json.finite(plain.zcdp_rho),
-        adjacency=plain.adjacency,
-        examples=order.examples,
-        sampling=settings.sampling_settings,
-        batch_size=order.batch_size,
-        rounds=order.rounds,
-        min_sep=schema.min_sep,
-        max_participations=schema.max_participations,
-        mechanism=mechanism.kind,
-        sensitivity=tff_mf.sensitivity(mechanism.cast_to_float32(), order.rounds, schema),
-        noise_multiplier=prepared.noise_multiplier,
-        clip_norm=settings.clip_norm,
-        epsilon_without_amplification=strict_json.finite(max(prepared.epsilon, plain.epsilon(settings.delta))),
-        zcdp_rho_without_amplification=strict_json.finite(plain.zcdp_rho),
-        amplified=amplified,
-        reasons=prepared.reasons,
-        dataset=settings.dataset,
-        network=settings.network or settings.source.network,
+        epsilon=None if wrong else plan.epsilon,
+        epsilon_if_batches_are_known=None if wrong else strict_json.finite(max(plan.epsilon, plain)),
+        adjacency=plan.guarantee.adjacency,
+        amplified=plan.secret_cohorts,
+        reasons=wrong,
+        examples=examples,
+        rounds=plan.rounds,
+        min_sep=plan.participation.min_sep,
+        max_participations=plan.participation.max_participations,
         versions=folders.versions(),
+        **level,
+        **reached,
     )
 
 
@@ -575,8 +486,7 @@ def compiled_network(settings: CentralSettings) -> "tf.keras.Sequential":
             return {"rates": rates.tolist()}
 
     rate = _RoundRates() if settings.warmup or settings.cooldown else settings.learning_rate
-    chosen = settings.network or source.network
-    model = network(chosen, shape=source.shape, classes=source.classes, seed=settings.seed)
+    model = network(settings.chosen_network, shape=source.shape, classes=source.classes, seed=settings.seed)
     model.compile(
         tf.keras.optimizers.SGD(rate, momentum=settings.momentum),
         tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
@@ -588,8 +498,8 @@ def compiled_network(settings: CentralSettings) -> "tf.keras.Sequential":
 class _States:
     """The states of a training after its epochs, of which only the newest is kept. A `Storage` of the loop."""
 
-    def __init__(self, folder: pathlib.Path, training: "keras.Training") -> None:
-        self._folder, self._training = folder, training
+    def __init__(self, folder: pathlib.Path) -> None:
+        self._folder = folder
         checkpoint_files.make_private(folder)
 
     def rounds(self) -> list[int]:
@@ -614,17 +524,36 @@ class _States:
         return about
 
 
-def run(
-    prepared: PreparedTraining,
+def begun(settings: CentralSettings, folder: pathlib.Path, *, resume: bool, without_epsilon: bool) -> tff_mf.Plan:
+    """Returns the plan of a training, of one that is resumed with the mechanism and σ that it began with.
+
+    A mechanism or a σ that differed in its last digit, on another machine, could not continue the noise of the first.
+    """
+    settings.check()
+    if not without_epsilon:
+        settings.check_statable()
+    path, before = folder / CALIBRATED, None
+    if resume and path.is_file():
+        before = typed.read(path, Begun, "calibrated")
+        now, then = (msgspec.structs.asdict(each) for each in (settings, before.settings))
+        check_same(now, then, run=str(folder))
+    kept = folders.begun_mechanism(folder) if resume else None
+    sigma = None if before is None else before.noise_multiplier
+    return settings.plan(kept or settings.build_mechanism(), noise_multiplier=sigma, without_epsilon=without_epsilon)
+
+
+def train(
+    settings: CentralSettings,
+    plan: tff_mf.Plan,
     data: ImageData,
     folder: pathlib.Path,
-    on_epoch: Callable[[int, Mapping[str, float]], None] = lambda epoch, found: None,
+    on_epoch: Callable[[int, Mapping[str, float]], None] = lambda epoch, measured: None,
     *,
     resume: bool = False,
 ) -> CentralSummary:
     """Trains, or goes on from the checkpoint in the folder, and returns the content of `summary.json`.
 
-    First σ, the mechanism and the settings are written, with which the run can be resumed. After each epoch a
+    First the mechanism, σ and the settings are written, with which the run can be resumed. After each epoch a
     checkpoint is written, and then a row of `metrics.csv`: loss and accuracy on the validation part, if there is one.
     The test split is evaluated once, at the end. At the end the weights are written, and the checkpoint, which has the
     keys of the noise, is removed.
@@ -634,9 +563,10 @@ def run(
     written is ever run again. The validation and the test part are not protected.
 
     Args:
-        prepared: The parts of the training.
-        data: The parts of its data set.
-        folder: Its folder, made if it does not exist.
+        settings: The settings.
+        plan: Their plan.
+        data: The parts of the data set.
+        folder: The folder, made if it does not exist.
         on_epoch: Called after each epoch with its number and its metrics.
         resume: Whether the folder has a run that was stopped; otherwise it must be empty.
     """
@@ -644,69 +574,74 @@ def run(
     with files.alone(folder):
         if not resume:
             folders.check_empty(folder)
-        keep(prepared, folder)
-        model = compiled_network(prepared.settings)
-        _train(prepared, model, data, folder, on_epoch)
+        _keep(settings, plan, folder)
+        model = compiled_network(settings)
+        _train_epochs(model, settings, plan, data, folder, on_epoch)
         tested, validated = evaluated(model, data.test), evaluated(model, data.validation)
-        summary = msgspec.structs.replace(
-            guarantee_of(prepared),
-            test_accuracy=_finite(tested.get("accuracy")),
-            test_loss=_finite(tested.get("loss")),
+        summary = summary_of(
+            plan,
+            settings.examples,
+            test_accuracy=strict_json.finite(tested["accuracy"]),
+            test_loss=strict_json.finite(tested["loss"]),
             test_examples=len(data.test[1]),
-            validation_accuracy=_finite(validated.get("accuracy")),
-            validation_examples=len(data.validation[1]),
+            validation_accuracy=strict_json.finite(validated.get("accuracy")),
         )
         # Keras chooses the format by the ending.
         whole = folder / f".partial.{WEIGHTS}"
         model.save_weights(whole)
         files.move_into_place(whole, folder / WEIGHTS)
-        text = json.dumps(msgspec.to_builtins(summary), indent=1, ensure_ascii=False, allow_nan=False)
-        files.write_atomically(folder / SUMMARY, text + "\n")
+        _write(summary, folder / SUMMARY)
         # With the keys in it, the noise could be removed from the models.
         checkpoint_files.remove_all(folder / CHECKPOINTS)
         return summary
 
 
-def _train(
-    prepared: PreparedTraining,
+def _keep(settings: CentralSettings, plan: tff_mf.Plan, folder: pathlib.Path) -> None:
+    """Writes the mechanism, σ and the settings of a training, unless they are there."""
+    if not (folder / MECHANISM).exists():
+        folders.keep_mechanism(folder, plan.mechanism)
+    if not (folder / CALIBRATED).exists():
+        _write(Begun(noise_multiplier=plan.noise_multiplier, settings=settings), folder / CALIBRATED)
+    if not (folder / SETTINGS_TOML).exists():
+        layers.write(settings, folder)
+
+
+def _write(record: Record, path: pathlib.Path) -> None:
+    text = json.dumps(msgspec.to_builtins(record), indent=1, ensure_ascii=False, allow_nan=False)
+    files.write_atomically(path, text + "\n")
+
+
+def _train_epochs(
     model: "tf.keras.Sequential",
+    settings: CentralSettings,
+    plan: tff_mf.Plan,
     data: ImageData,
     folder: pathlib.Path,
     on_epoch: Callable[[int, Mapping[str, float]], None],
 ) -> None:
-    """Trains the epochs that are left."""
+    """Trains the epochs that are left: the rounds of the loop, after each of which the model is released once."""
     from tff_mf import keras
 
-    order, started = prepared.order, time.monotonic()
-    training = keras.Training(
-        model,
-        *data.train,
-        order=order,
-        mechanism=prepared.mechanism,
-        clip_norm=prepared.settings.clip_norm,
-        noise_multiplier=prepared.noise_multiplier,
-    )
-    states = _States(folder / CHECKPOINTS, training)
+    started = time.monotonic()
     rows: list[Mapping[str, object]] = [*metrics.read_metrics(folder / METRICS).rows]
+    epochs = -(-plan.rounds // settings.order.epoch_rounds)
+    # The order of the examples keeps the schema.
+    rules = Rules(rounds=epochs, schema=None, divisor=plan.clients_per_round, clip_norm=plan.clip_norm)
+    with server_loop.open_loop(folder, rules=rules, bound_to=folder / CALIBRATED, ended=True) as loop:
+        training = keras.Training.of(model, *data.train, plan, seed=settings.seed)
 
-    def released() -> dict[str, float]:
-        """Writes the row of the newest model, and returns its metrics."""
-        found = evaluated(model, data.validation)
-        # How long secret batches take depends on how many examples they have.
-        secret = prepared.settings.sampling_settings.is_secret
-        seconds = 0.0 if secret else round(time.monotonic() - started, 1)
-        rows.append({metrics.ROUND: training.rounds, metrics.SECONDS: seconds, **found})
-        metrics.write_metrics(folder / METRICS, rows)
-        return found
+        def released() -> dict[str, float]:
+            """Writes the row of the newest model, and returns its metrics."""
+            measured = evaluated(model, data.validation)
+            # How long secret batches take depends on how many examples they have.
+            seconds = 0.0 if plan.secret_cohorts else round(time.monotonic() - started, 1)
+            rows.append({metrics.ROUND: training.rounds, metrics.SECONDS: seconds, **measured})
+            metrics.write_metrics(folder / METRICS, rows)
+            return measured
 
-    # Its rounds are epochs: after each, the model is released once. The order of the examples keeps the schema.
-    epochs = -(-order.rounds // order.epoch_rounds)
-    clip_norm = prepared.settings.clip_norm
-    rules = Rules(rounds=epochs, schema=None, divisor=order.batch_size, clip_norm=clip_norm)
-    with server_loop.open_loop(folder, rules=rules, bound_to=folder / SETTINGS_TOML, ended=True) as loop:
         # The final weights are published with the last epoch.
         published = epochs if (folder / WEIGHTS).exists() else len(rows)
-        last = loop.resume(states, published=published, every_round=True)
+        last = loop.resume(_States(folder / CHECKPOINTS), published=published, every_round=True)
         if last:
             training.restore(checkpoint_files.path_of(folder / CHECKPOINTS, last))
         if len(rows) < last:
@@ -722,47 +657,9 @@ def _train(
             loop.record_end()
 
 
-def resumable(folder: pathlib.Path) -> pathlib.Path:
-    """Returns the folder of a training that was stopped."""
-    # A run may have been stopped after the first of these files.
-    if not any((folder / name).is_file() for name in (CALIBRATED, MECHANISM, SETTINGS_TOML)):
-        raise InputValueError(f"out={str(folder)!r} has no run to resume: start the run without --resume.")
-    if (folder / SUMMARY).is_file() and not checkpoint_files.saved_rounds(folder / CHECKPOINTS):
-        raise InputValueError(f"out={str(folder)!r} holds a run that has ended: there is nothing to resume.")
-    files.make_writable(folder)
-    return folder
-
-
-def keep(prepared: PreparedTraining, folder: pathlib.Path) -> None:
-    """Writes the σ, the mechanism and the settings of a training, unless they are there."""
-    if not (folder / CALIBRATED).exists():
-        text = json.dumps({"noise_multiplier": prepared.noise_multiplier}, indent=1)
-        files.write_atomically(folder / CALIBRATED, text + "\n")
-    if not (folder / MECHANISM).exists():
-        folders.keep_mechanism(folder, prepared.mechanism)
-    if not (folder / SETTINGS_TOML).exists():
-        layers.write(prepared.settings, folder)
-
-
-def begun_noise_multiplier(folder: pathlib.Path) -> float | None:
-    """Returns the σ that the training in a folder began with; `None` if it was stopped before it was written."""
-    path = folder / CALIBRATED
-    if not path.is_file():
-        return None
-    try:
-        return validation.nonnegative("noise_multiplier", strict_json.read(path, "calibrated")["noise_multiplier"])
-    except (KeyError, TypeError) as error:
-        raise InputValueError(f"calibrated={str(path)!r} has no noise_multiplier: put it back as it was.") from error
-
-
 def evaluated(model: "tf.keras.Model", examples: Examples) -> dict[str, float]:
     """Returns loss and accuracy of a model on examples; nothing if there are none."""
     if not len(examples[1]):
         return {}
-    found = model.evaluate(*examples, batch_size=500, verbose=0, return_dict=True)
-    return {name: float(value) for name, value in found.items()}
-
-
-def _finite(value: float | None) -> float | None:
-    """Returns a metric as JSON can hold it: a diverged model's metric is not a number."""
-    return value if value is not None and math.isfinite(value) else None
+    measured = model.evaluate(*examples, batch_size=500, verbose=0, return_dict=True)
+    return {name: float(value) for name, value in measured.items()}

@@ -1,1 +1,0 @@
-"""Central training by name: data sets, networks, presets, and one run in a folder."""
