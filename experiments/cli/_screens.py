@@ -60,7 +60,6 @@ _LABELS = {
     "max_error": "largest error",
     "amplified_rms_error": "amplified RMS error",
     "duality_gap": "relative duality gap",
-    "of": "approximates",
     "out": "file",
     "message": "search",
     "amplified_noise_multiplier": "amplified σ",

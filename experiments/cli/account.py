@@ -1,6 +1,7 @@
 """`tff-mf account`, and what other commands say of a mechanism in the setting of the flags."""
 
 import dataclasses
+import functools
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -8,9 +9,9 @@ from typing import Any
 import rich_click as click
 
 import tff_mf
-from tff_mf.base.errors import InputValueError
+from tff_mf.accounting import Question
+from tff_mf.base import validation
 from tff_mf.planning import MechanismSetting
-from tff_mf.sensitivities import SensitivityResult
 
 from ..runs import amplification, statements
 from ..sampling.settings import SamplingSettings
@@ -25,9 +26,43 @@ AT_EQUAL_PRIVACY = (
 )
 
 
+@_options.command
+@_options.mechanism
+@_options.options(
+    *(*_options.LEVEL, *_options.SETTING, "bands", "buffers", *_options.COHORTS, "grid", "dimension"),
+    required=("rounds", "delta"),
+)
+def account(file: str, **given: Any) -> Answer:
+    """Print the guarantee of a run for each client, in one line and in figures.
+
+    With --epsilon in place of --noise-multiplier, it is of the smallest noise multiplier with which a run stays within
+    (ε, δ). With --sampling, amplified figures are added to the others: they hold only if cohorts are drawn at random
+    and remain secret. With --workload, the error of the released values is added, in clip norms.
+    """
+    flags = Flags.of(given)
+    sigma, epsilon, delta = flags.noise_multiplier, flags.epsilon, flags.delta
+    if (sigma is None) == (epsilon is None):
+        raise click.UsageError("give either --noise-multiplier, or --epsilon for the smallest that reaches it.")
+    assert delta is not None
+    # All of it before a search; participation is never guessed.
+    flags.check_amplified()
+    drawn, setting = flags.drawn(), flags.setting()
+    if sigma is not None:
+        validation.positive("noise_multiplier", sigma)
+    asked = Asked(mechanism=flags.named(file, setting), setting=setting, flags=flags, drawn=drawn)
+    facts = {**asked.described(), **asked.sensitivity()}
+    if epsilon is not None:
+        facts |= asked.calibrated(epsilon, delta)
+    elif sigma is not None:
+        facts |= {**asked.noised(sigma, delta), **asked.compared(sigma, delta), **asked.amplified(sigma, delta)}
+    words = {"mechanism": title(file, asked.mechanism)}
+    claim = asked.claim(facts["noise_multiplier"], delta)
+    return asked.answer(facts, words, claim=claim, first=[] if epsilon is None else ["noise_multiplier"])
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Found:
-    """A mechanism in a setting.
+class Asked:
+    """A mechanism in a setting, of which figures are asked.
 
     Attributes:
         mechanism: The mechanism.
@@ -41,34 +76,54 @@ class Found:
     flags: Flags
     drawn: SamplingSettings | None = None
 
+    @functools.cached_property
+    def question(self) -> Question:
+        """The question about a run whose cohorts are known."""
+        return self.setting.question(self.mechanism)
+
+    @functools.cached_property
+    def secret(self) -> Question | None:
+        """The question about a run with secret cohorts; `None` if the sampling amplifies nothing."""
+        if self.drawn is None or not self.drawn.is_secret:
+            return None
+        return dataclasses.replace(self.question, sampling=self.drawn.drawn_by(**self.flags.cohorts))
+
     def described(self) -> dict[str, Any]:
         """Returns the kind of the mechanism and its setting."""
         return {"mechanism": self.mechanism.kind, **described(self.setting)}
 
     def sensitivity(self) -> dict[str, Any]:
-        """Returns the sensitivity of C as it runs, and the rule that gave it."""
-        found = self.setting.sensitivity(self.mechanism.cast_to_float32())
-        return {"sensitivity": found.value, **self._rule(found, found.value)}
+        """Returns the sensitivity of C as it runs, in float32, and the rule that gave it."""
+        as_run = self.question.sensitivity
+        other = {"sensitivity_replace_one": 2 * as_run.value} if self.setting.adjacency == "replace-one" else {}
+        return {
+            "sensitivity": as_run.value,
+            **other,
+            "sensitivity_exact": as_run.exact,
+            "sensitivity_rule": as_run.rule,
+        }
 
     def losses(self) -> dict[str, Any]:
         """Returns the sensitivity of C as stored and as it runs, and the losses for the workload."""
-        found, error = self.setting.sensitivity(self.mechanism), self.setting.errors(self.mechanism)
-        # The sensitivity of the parameters in float32, with which the noise runs: the accounting uses it.
-        as_float32 = self.setting.sensitivity(self.mechanism.cast_to_float32()).value
+        stored, error = self.setting.sensitivity(self.mechanism), self.setting.errors(self.mechanism)
+        as_run = self.sensitivity()
         return {
             "workload": repr(workload_of(self.setting)),
-            "sensitivity": found.value,
-            "sensitivity_as_run": as_float32,
-            **self._rule(found, as_float32),
-            "rms_loss": found.value * error.rms,
-            "max_loss": found.value * error.max,
+            "sensitivity": stored.value,
+            "sensitivity_as_run": as_run.pop("sensitivity"),
+            **as_run,
+            "rms_loss": stored.value * error.rms,
+            "max_loss": stored.value * error.max,
         }
 
     def noised(self, noise_multiplier: float, delta: float) -> dict[str, Any]:
         """Returns the guarantee of σ for whoever knows the cohorts, with what a grid costs, and the error."""
-        run = self._guarantee(noise_multiplier)
+        run, charge, grid = self.question.answered(noise_multiplier), self.question.charge(noise_multiplier), {}
+        if charge is not None and self.setting.grid is not None:
+            grid = {"grid_bits": self.setting.grid.bits, "dimension": self.setting.dimension}
+            grid |= {"grid_mu": charge.mu, "grid_tail": charge.tail}
         return {
-            **self._charge(noise_multiplier),
+            **grid,
             "noise_multiplier": noise_multiplier,
             "effective_noise_multiplier": run.effective_noise_multiplier,
             **self._errors(noise_multiplier),
@@ -79,66 +134,58 @@ class Found:
             "claim": statements.facts(self.claim(noise_multiplier, delta)),
         }
 
+    def _errors(self, noise_multiplier: float) -> dict[str, Any]:
+        """Returns the standard deviation of the noise in the rows of the workload, in clip norms, if one was given."""
+        if self.flags.workload is None:
+            return {}
+        error = self.setting.errors(self.mechanism)
+        return {
+            "workload": repr(self.setting.workload),
+            "rms_error": noise_multiplier * error.rms,
+            "max_error": noise_multiplier * error.max,
+        }
+
     def claim(self, noise_multiplier: float, delta: float) -> statements.Claim:
         """Returns the claim of σ for whoever knows the cohorts."""
-        guarantee = self._guarantee(noise_multiplier)
+        guarantee = self.question.answered(noise_multiplier)
         return statements.of_setting(self.setting, guarantee, delta=delta, **self.flags.cohorts)
-
-    def _guarantee(self, noise_multiplier: float) -> tff_mf.Guarantee:
-        return self.setting.guarantee(self.mechanism, noise_multiplier)
 
     def compared(self, noise_multiplier: float, delta: float) -> dict[str, Any]:
         """Returns ε as others compute it."""
-        run = self._guarantee(noise_multiplier)
+        run = self.question.answered(noise_multiplier)
         return {"epsilon_by_pld": run.epsilon_by_pld(delta), "epsilon_from_zcdp": run.epsilon_from_zcdp(delta)}
 
     def amplified(self, noise_multiplier: float, delta: float) -> dict[str, Any]:
         """Returns ε with amplification, in its own entries, if the sampling amplifies where cohorts are secret."""
-        if self.drawn is None or not self.drawn.is_secret:
+        if self.secret is None or self.drawn is None:
             return {}
-        rounds, cohorts = self.setting.rounds, self.flags.cohorts
-        level = tff_mf.guarantee(
-            self.mechanism,
-            rounds,
-            self.drawn.drawn_by(**cohorts),
-            noise_multiplier=noise_multiplier,
-            grid=self.setting.grid,
-            dimension=self.setting.dimension,
-        ).at(delta=delta)
+        level, rounds = self.secret.answered(noise_multiplier).at(delta=delta), self.setting.rounds
         return {
             "amplified_epsilon": level.epsilon,
             "amplified_bound": level.theorem,
             "amplified_failure": level.failure,
             "amplified_statement": amplification.statement(
-                level, self.drawn, rounds=rounds, **cohorts, grid=self.setting.grid
+                level, self.drawn, rounds=rounds, **self.flags.cohorts, grid=self.setting.grid
             ),
         }
 
     def calibrated(self, epsilon: float, delta: float) -> dict[str, Any]:
         """Returns the noise multiplier of a target with its guarantee, and the amplified one in its own entries."""
-        target = {"epsilon": epsilon, "delta": delta}
-        found = self.noised(self.setting.noise_multiplier(self.mechanism, **target), delta)
-        if self.drawn is None or not self.drawn.is_secret:
-            return found
-        multiplier = tff_mf.calibrate_noise_multiplier(
-            self.mechanism,
-            self.setting.rounds,
-            self.drawn.drawn_by(**self.flags.cohorts),
-            **target,
-            grid=self.setting.grid,
-            dimension=self.setting.dimension,
-        )
+        facts = self.noised(self.question.noise_multiplier(epsilon=epsilon, delta=delta), delta)
+        if self.secret is None:
+            return facts
+        sigma = self.secret.noise_multiplier(epsilon=epsilon, delta=delta)
         return {
-            **found,
-            "amplified_noise_multiplier": multiplier,
-            **self.amplified(multiplier, delta),
-            "epsilon_if_cohorts_are_known": self._guarantee(multiplier).epsilon(delta),
+            **facts,
+            "amplified_noise_multiplier": sigma,
+            **self.amplified(sigma, delta),
+            "epsilon_if_cohorts_are_known": self.question.answered(sigma).epsilon(delta),
         }
 
     def answer(
         self,
         facts: Mapping[str, Any],
-        words: Mapping[str, str | None] | None = None,
+        words: Mapping[str, str | None],
         *,
         claim: statements.Claim | None = None,
         first: Sequence[str] = (),
@@ -153,14 +200,14 @@ class Found:
         names = [name for name in facts if name.removeprefix("amplified_").startswith("epsilon")] if refused else []
         shown: dict[str, str | None] = {
             "mechanism": self.mechanism.kind.replace("_", "-"),
-            **_in_words(self.setting),
+            "participation": statements.participation(self.setting),
+            **dict.fromkeys(("min_sep", "max_participations", "restart_every")),
+            **({"workload": workload(self.setting)} if "workload" in facts else {}),
             **dict.fromkeys(("claim", "amplified_statement", "sensitivity_exact")),
-            "sensitivity_rule": exactness(facts) if "sensitivity_rule" in facts else None,
+            "sensitivity_rule": exactness(facts),
             **{name: "not stated" for name in names if math.isfinite(facts[name])},
-            **(words or {}),
+            **words,
         }
-        if "workload" not in facts:
-            del shown["workload"]
         asked = figures({name: facts[name] for name in first if name in facts and not refused})
         headline = [", ".join(map(" ".join, asked.rows)), "" if claim is None else statements.line(claim)]
         blocks = [
@@ -171,38 +218,6 @@ class Found:
             f"Not checked: {'; '.join(claim.not_checked)}." if claim is not None and claim.not_checked else "",
         ]
         return Answer(statements.without_epsilon(facts) if refused else facts, blocks, failed=refused)
-
-    def _charge(self, noise_multiplier: float) -> dict[str, Any]:
-        """Returns the grid and what its integers cost, which is part of every figure; nothing for real numbers."""
-        found, grid = self.setting.charge(self.mechanism, noise_multiplier), self.setting.grid
-        if found is None or grid is None:
-            return {}
-        dimension = self.setting.dimension
-        return {"grid_bits": grid.bits, "dimension": dimension, "grid_mu": found.mu, "grid_tail": found.tail}
-
-    def _errors(self, noise_multiplier: float) -> dict[str, Any]:
-        """Returns the standard deviation of the noise in the rows of the workload, in clip norms, if one was given."""
-        if self.flags.workload is None:
-            return {}
-        error = self.setting.errors(self.mechanism)
-        return {
-            "workload": repr(self.setting.workload),
-            "rms_error": noise_multiplier * error.rms,
-            "max_error": noise_multiplier * error.max,
-        }
-
-    def _rule(self, found: SensitivityResult, as_run: float) -> dict[str, Any]:
-        """Returns the rule of a sensitivity, which is for zero-out, and the value for replace-one if that is asked."""
-        other = {"sensitivity_replace_one": 2 * as_run} if self.setting.adjacency == "replace-one" else {}
-        return {**other, "sensitivity_exact": found.exact, "sensitivity_rule": found.rule}
-
-
-def found(file: str, flags: Flags) -> Found:
-    """Returns the mechanism and the setting that flags name; participation is never guessed."""
-    drawn, setting = flags.drawn(), flags.setting()
-    # Before a search.
-    flags.check_amplified()
-    return Found(mechanism=flags.named(file, setting), setting=setting, flags=flags, drawn=drawn)
 
 
 def title(name: str, mechanism: tff_mf.Mechanism) -> str:
@@ -246,54 +261,14 @@ def workload(setting: MechanismSetting) -> str:
     return f"prefix sums with {' and '.join(parts)}" if parts else "prefix sums"
 
 
-def exactness(result: Mapping[str, Any]) -> str:
-    """Returns the rule of a sensitivity, and whether it is exact, in words."""
-    rule = result["sensitivity_rule"]
-    if result["sensitivity_exact"]:
-        return f"exact; {rule}"
-    return rule if "upper bound" in rule else f"an upper bound; {rule}"
-
-
 def workload_of(setting: MechanismSetting) -> tff_mf.Workload:
     """Returns the workload that losses are for."""
     return tff_mf.PrefixSum() if setting.workload is None else setting.workload
 
 
-def _in_words(setting: MechanismSetting) -> dict[str, str | None]:
-    """Returns a setting as text, in place of the entries of `described`."""
-    return {
-        "participation": statements.participation(setting),
-        **dict.fromkeys(("min_sep", "max_participations", "restart_every")),
-        "workload": workload(setting),
-    }
-
-
-@_options.command()
-@_options.mechanism
-@_options.option("noise_multiplier")
-@_options.option("epsilon")
-@_options.setting(*_options.GUARANTEE, required=("rounds",))
-@_options.option("delta", required=True)
-def account(file: str, noise_multiplier: float | None, epsilon: float | None, flags: Flags, delta: float) -> Answer:
-    """Print the guarantee of a run for each client, in one line and in figures.
-
-    With --epsilon in place of --noise-multiplier, it is of the smallest noise multiplier with which a run stays within
-    (ε, δ). With --sampling, amplified figures are added to the others: they hold only if cohorts are drawn at random
-    and remain secret. With --workload, the error of the released values is added, in clip norms.
-    """
-    if (noise_multiplier is None) == (epsilon is None):
-        raise click.UsageError("give either --noise-multiplier, or --epsilon for the smallest that reaches it.")
-    if noise_multiplier == 0:
-        raise InputValueError(
-            f"noise_multiplier={noise_multiplier!r}: {statements.NO_EPSILON}, there is no noise: give a σ above 0."
-        )
-    asked = found(file, flags)
-    facts, words = {**asked.described(), **asked.sensitivity()}, {"mechanism": title(file, asked.mechanism)}
-    if noise_multiplier is None:
-        assert epsilon is not None
-        calibrated = asked.calibrated(epsilon, delta)
-        claim = asked.claim(calibrated["noise_multiplier"], delta)
-        return asked.answer({**facts, **calibrated}, words, claim=claim, first=["noise_multiplier"])
-    noise = (noise_multiplier, delta)
-    facts |= {**asked.noised(*noise), **asked.compared(*noise), **asked.amplified(*noise)}
-    return asked.answer(facts, words, claim=asked.claim(*noise))
+def exactness(facts: Mapping[str, Any]) -> str:
+    """Returns the rule of a sensitivity, and whether it is exact, in words."""
+    rule = facts["sensitivity_rule"]
+    if facts["sensitivity_exact"]:
+        return f"exact; {rule}"
+    return rule if "upper bound" in rule else f"an upper bound; {rule}"

@@ -15,7 +15,7 @@ from ._screens import Answer
 _ALONE: dict[str, set[str]] = {"listed": {"as_json"}, "dry_run": {"as_json", "spec", "dataset"}}
 
 
-@_options.command()
+@_options.command
 @click.argument("spec", metavar="SPEC", required=False)
 @click.option("--list", "listed", is_flag=True, help="List the specifications of the papers, and do nothing else.")
 @click.option(

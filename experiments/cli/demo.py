@@ -5,7 +5,7 @@ from ._screens import Answer
 from .compare import compared
 
 
-@_options.command()
+@_options.command
 @_options.option("out")
 def demo(out: str | None) -> Answer:
     """Train with correlated (blt) and with independent noise (identity) at the same (ε, δ), and compare.

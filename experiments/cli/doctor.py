@@ -33,7 +33,7 @@ _LAYERS = {
 }
 
 
-@_options.command()
+@_options.command
 @click.option("--requirements", is_flag=True, help="Print the pinned packages, for `pip install --no-deps -r`.")
 def doctor(requirements: bool) -> Answer | None:
     """Check the environment: which layers work, and how to fix the others.

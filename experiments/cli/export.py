@@ -13,7 +13,7 @@ from . import _options
 from ._screens import Answer
 
 
-@_options.command()
+@_options.command
 @click.argument("source", metavar="RUN|CONFIG")
 @_options.option("out", required=True)
 @click.option("--model-only", is_flag=True, help="Write the trained model of RUN alone, with its final privacy report.")

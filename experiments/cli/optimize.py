@@ -4,199 +4,37 @@ import dataclasses
 import time
 from typing import Any
 
+import msgspec
 import rich_click as click
 
 import tff_mf
 from tff_mf.base import validation
-from tff_mf.base.errors import InputValueError
 from tff_mf.planning import MechanismSetting, by_name
 
-from ..output import files, progress
+from ..output import files
 from ..runs import statements
 from ..sampling.settings import SECRET
 from . import _options, account
 from ._flags import Flags
 from ._screens import Answer
-from .account import Found
 
 # The sampling for which bands are chosen at an amplified ε; for the others, by the schema that holds beside it.
 _AMPLIFIED = "cyclic-poisson"
-_NO_BANDS = "--bands is missing: give it, or a --sampling, of which --min-sep is used."
 _STRUCTURED = "structured"
 # What `structured` alone takes.
 _OWN = ("diagonals", "rank", "approximates")
 _FILE = "The file has the mechanism of one restart; the figures are for the whole run."
 
 
-# ε and δ, if noise is asked for.
-Target = tuple[float, float] | None
-
-
-# A mechanism in its setting, and the parameters of its kind.
-Made = tuple[Found, dict[str, Any]]
-
-
-def _target_of(epsilon: float | None, delta: float | None, flags: Flags) -> Target:
-    """Returns the target of the flags; refuses incomplete ones, flags that need one, and one for an assumed schema.
-
-    A search may assume how often clients take part: at worst, the mechanism is not optimal. Noise must not.
-    """
-    if (epsilon is None) != (delta is None):
-        raise click.UsageError("--epsilon and --delta go together: give both for the noise multiplier, or neither.")
-    if epsilon is not None and delta is not None:
-        validation.positive("epsilon", epsilon)
-        validation.open_unit("delta", delta)
-        # Parameters of an amplified search may follow from it.
-        if flags.sampling != _AMPLIFIED:
-            flags.participation()
-        flags.check_amplified()
-        return epsilon, delta
-    if flags.population is not None and flags.sampling not in SECRET:
-        raise click.UsageError("--population goes with --epsilon and --delta, or with a sampling in secret, only.")
-    return None
-
-
-def _of_kind(name: str, flags: Flags) -> Made:
-    """Returns the best mechanism of a kind for the setting of the flags."""
-    known = by_name.searched()[name].options
-    own: dict[str, Any] = {"bands": flags.bands, "buffers": flags.buffers, "unit_norms": flags.unit_norms}
-    by_name.check_options(name, **own)
-    setting = flags.setting(participation=_participation(name, flags))
-    if "bands" in known and flags.bands is None and isinstance(setting.participation, tff_mf.SingleParticipation):
-        raise click.UsageError(_NO_BANDS)
-    found = flags.named(name, setting)
-    if "unit_norms" in known:
-        own["unit_norms"] = flags.unit_norms is not False
-    entries = {option: getattr(found, option, given) for option, given in own.items() if option in known}
-    return _found(found, setting, flags), entries
-
-
-def _amplified(flags: Flags, target: Target) -> Made:
-    """Returns the banded mechanism of the least error with amplification by cyclic Poisson sampling."""
-    cohorts, level = _for_amplification(flags, target)
-    bands = flags.bands
-    by_name.check_options("banded", buffers=flags.buffers)
-    if flags.unit_norms is False:
-        raise InputValueError("unit_norms=False does not go with --sampling: bands are chosen with columns of norm 1.")
-    if flags.objective not in (None, "rms"):
-        raise click.UsageError("--set objective=max does not go with --sampling: bands are chosen by their RMS error.")
-    rounds = flags.rounds_for()
-    known = flags.parameters.get("groups", bands)
-    if known is not None and bands not in (None, known):
-        raise click.UsageError(f"--bands {bands} must be groups={known}: leave one of the two out.")
-    best = tff_mf.amplified_bands(
-        rounds=rounds, **cohorts, **level, bands=None if known is None else [validation.whole("groups", known)]
-    )[0]
-    with progress.search() as report:
-        found = by_name.search("banded", rounds=rounds, participation=None, bands=best.bands, progress=report)
-    entries = {"bands": best.bands, "unit_norms": True, "amplified_rms_error": best.rms_error}
-    drawn = flags.drawn(groups=best.bands)
-    setting = flags.setting(participation=drawn.schema(rounds))
-    return Found(mechanism=found, setting=setting, flags=flags, drawn=drawn), entries
-
-
-def _for_amplification(flags: Flags, target: Target) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Returns population and cohort, and ε and δ; refuses what amplified searches do not take."""
-    cohorts = {"population": flags.population, "clients_per_round": flags.clients_per_round}
-    level = dict(zip(("epsilon", "delta"), target or (None, None), strict=True))
-    for name, value in {**cohorts, **level}.items():
-        if value is None:
-            flag = f"--{name.replace('_', '-')}"
-            raise click.UsageError(f"{flag} is missing: --sampling {flags.sampling} needs it, to find the mechanism.")
-    if flags.chosen_workload(flags.rounds_for()) not in (None, tff_mf.PrefixSum()):
-        raise click.UsageError("--workload does not go with --sampling: mechanisms are made for prefix sums.")
-    return cohorts, level
-
-
-def _structured(flags: Flags, of: str, diagonals: int, rank: int) -> Made:
-    """Returns the structured mechanism nearest to one that is named, in the setting of the flags."""
-    setting = flags.setting(participation=_participation(_STRUCTURED, flags))
-    if flags.unit_norms is not None:
-        raise InputValueError(
-            f"unit_norms={flags.unit_norms} does not go with `optimize structured`, only with banded."
-        )
-    if setting.workload not in (None, tff_mf.PrefixSum()):
-        raise click.UsageError(
-            f"--workload {flags.workload} does not go with `optimize structured`: its decoder is for prefix sums."
-        )
-    near = flags.named(of, setting)
-    optimized_for = tff_mf.OptimizedFor(rounds=setting.searched_rounds, participation=setting.searched_participation)
-    found = tff_mf.optimize_banded_plus_low_rank(
-        mechanism=dataclasses.replace(near, optimized_for=optimized_for), diagonals=diagonals, rank=rank
-    )
-    return _found(found, setting, flags), {"of": of, "diagonals": diagonals, "rank": rank}
-
-
-def _found(mechanism: tff_mf.Mechanism, setting: MechanismSetting, flags: Flags) -> Found:
-    drawn = flags.drawn() if flags.says_participation else None
-    return Found(mechanism=mechanism, setting=setting, flags=flags, drawn=drawn)
-
-
-def _participation(name: str, flags: Flags) -> tff_mf.Participation:
-    """Returns the schema of the flags, or the one that the kind assumes."""
-    if flags.says_participation:
-        return flags.participation()
-    if name != "banded":
-        return tff_mf.SingleParticipation()
-    if flags.bands is None:
-        raise click.UsageError(_NO_BANDS)
-    bands, rounds = validation.whole("bands", flags.bands), validation.whole("rounds", flags.rounds_for())
-    return tff_mf.MinSep(min_sep=bands, max_participations=-(-rounds // bands))
-
-
-def _answer(made: Made, out: str, seconds: float, target: Target) -> Answer:
-    """Writes the artifact; returns what it holds, and what noise the target needs."""
-    asked, entries = made
-    setting, mechanism, found = asked.setting, asked.mechanism, asked.mechanism.optimized_for
-    assert found is not None
-    assert found.search is not None
-    message = found.search.message
-    noise = {} if target is None else asked.calibrated(*target)
-    tff_mf.save(mechanism, out)
-    facts = {
-        "out": out,
-        **asked.described(),
-        **entries,
-        "objective": found.search.objective,
-        "participation_assumed": asked.drawn is None,
-        **asked.losses(),
-        **noise,
-        "seconds": seconds,
-        "converged": found.converged,
-        "message": message,
-        **({} if found.duality_gap is None else {"duality_gap": found.duality_gap}),
-    }
-    assumed = " (assumed: none was given)" if asked.drawn is None else ""
-    words = {
-        "participation": f"{statements.participation(setting)}{assumed}",
-        **dict.fromkeys(("participation_assumed", "sensitivity_rule", "converged")),
-        "message": _ending(message, found.converged),
-    }
-    note = f" {_FILE}" if setting.is_restarted else ""
-    first = ("out", *account.LOSSES, "noise_multiplier")
-    claim = None if target is None else asked.claim(noise["noise_multiplier"], target[1])
-    return asked.answer(facts, words, claim=claim, first=first, below=[f"{account.AT_EQUAL_PRIVACY}{note}"])
-
-
-def _ending(message: str, converged: bool | None) -> str:
-    """Returns how a search ended, without SciPy's message about success."""
-    if not converged:
-        return f"not converged: {message}" if message else "not converged"
-    said_already = not message or "CONVERGENCE" in message or message.startswith("Stationary")
-    return "converged" if said_already else f"converged. {message}"
-
-
-@_options.command()
-@click.argument("kind", metavar="KIND", type=_options.Words([*by_name.searched(), _STRUCTURED]))
-@_options.setting(
-    *(*_options.SETTING, "workload", *_options.COHORTS, "bands", "buffers"),
+@_options.command
+@click.argument("kind", metavar="KIND")
+@_options.options(
+    *(*_options.SETTING, *_options.COHORTS, "bands", "buffers", "epsilon", "delta"),
     required=("rounds",),
     more=(*_options.MORE, "unit_norms", *_OWN),
 )
-@_options.option("epsilon")
-@_options.option("delta")
 @_options.option("out", required=True)
-def optimize(kind: str, flags: Flags, epsilon: float | None, delta: float | None, out: str) -> Answer:
+def optimize(kind: str, out: str, **given: Any) -> Answer:
     """Optimize a mechanism for a setting, and save it.
 
     KIND is blt (a buffered linear Toeplitz mechanism), banded (BandMF), banded-toeplitz, scaled-blt (less error,
@@ -211,19 +49,117 @@ def optimize(kind: str, flags: Flags, epsilon: float | None, delta: float | None
     With --sampling cyclic-poisson and without groups, banded has the number of bands of least error at (ε, δ) with
     amplification.
     """
-    for name in _OWN:
-        given = getattr(flags, name)
-        if given is not None and kind != _STRUCTURED:
-            raise click.UsageError(f"--set {name}={given} goes with `optimize structured`.")
-        if given is None and kind == _STRUCTURED and name != "approximates":
-            raise click.UsageError(f"--set {name}=NUMBER is missing: `optimize structured` needs it.")
-    target = _target_of(epsilon, delta, flags)
+    flags = Flags.of(given)
+    _check(kind, flags)
     files.check_file(out)
     start = time.perf_counter()
-    if flags.diagonals is not None and flags.rank is not None:
-        found = _structured(flags, flags.approximates or "dense", flags.diagonals, flags.rank)
-    elif kind == "banded" and flags.sampling == _AMPLIFIED:
-        found = _amplified(flags, target)
-    else:
-        found = _of_kind(kind, flags)
-    return _answer(found, out, time.perf_counter() - start, target)
+    if kind == "banded" and flags.sampling == _AMPLIFIED and flags.groups is None:
+        flags = _with_best_bands(flags)
+    if flags.epsilon is not None:
+        # Noise is for a participation that is given: a search may assume one, and is at worst not the best.
+        flags.drawn()
+        flags.check_amplified()
+    setting = flags.setting(None if flags.says_participation else _assumed(kind, flags))
+    is_banded = kind in ("banded", "banded-toeplitz")
+    if is_banded and flags.bands is None and isinstance(setting.participation, tff_mf.SingleParticipation):
+        raise click.UsageError("--bands is missing: give it, or a --sampling, of which --min-sep is used.")
+    mechanism = _structured(flags, setting) if kind == _STRUCTURED else flags.named(kind, setting)
+    asked = account.Asked(
+        mechanism=mechanism,
+        setting=setting,
+        flags=flags,
+        drawn=flags.drawn() if flags.says_participation else None,
+    )
+    target = None if flags.epsilon is None or flags.delta is None else (flags.epsilon, flags.delta)
+    noise = {} if target is None else asked.calibrated(*target)
+    tff_mf.save(mechanism, out)
+    return _answer(asked, out, noise, time.perf_counter() - start)
+
+
+def _check(kind: str, flags: Flags) -> None:
+    """Refuses options that do not go with a kind, or with each other, before a search."""
+    validation.one_of("kind", kind, (*by_name.searched(), _STRUCTURED))
+    for name in _OWN:
+        value = getattr(flags, name)
+        if value is not None and kind != _STRUCTURED:
+            raise click.UsageError(f"--set {name}={value} goes with `optimize structured`.")
+        if value is None and kind == _STRUCTURED and name != "approximates":
+            raise click.UsageError(f"--set {name}=NUMBER is missing: `optimize structured` needs it.")
+    if kind != _STRUCTURED:
+        by_name.check_options(kind, bands=flags.bands, buffers=flags.buffers, unit_norms=flags.unit_norms)
+    elif flags.unit_norms is not None or flags.workload not in (None, "prefix-sum"):
+        raise click.UsageError(
+            "--workload and --set unit_norms do not go with `optimize structured`: its decoder is for prefix sums."
+        )
+    if (flags.epsilon is None) != (flags.delta is None):
+        raise click.UsageError("--epsilon and --delta go together: give both for the noise multiplier, or neither.")
+    if flags.population is not None and flags.epsilon is None and flags.sampling not in SECRET:
+        raise click.UsageError("--population goes with --epsilon and --delta, or with a sampling in secret, only.")
+
+
+def _with_best_bands(flags: Flags) -> Flags:
+    """Returns flags with the number of bands, and of groups, of the least error with amplification at (ε, δ)."""
+    needed: dict[str, Any] = {
+        name: getattr(flags, name) for name in ("rounds", "population", "clients_per_round", "epsilon", "delta")
+    }
+    for name, value in needed.items():
+        if value is None:
+            flag = f"--{name.replace('_', '-')}"
+            raise click.UsageError(f"{flag} is missing: --sampling {_AMPLIFIED} needs it, to find the mechanism.")
+    flags.check_prefix_sums()
+    flags.check_amplified()
+    bands = None if flags.bands is None else [flags.bands]
+    best = tff_mf.amplified_bands(**needed, bands=bands)[0]
+    return msgspec.structs.replace(flags, bands=best.bands, groups=best.bands)
+
+
+def _assumed(kind: str, flags: Flags) -> tff_mf.OptimizedFor:
+    """Returns the rounds and the participation that a kind is optimized for where nothing says how clients come."""
+    assert flags.rounds is not None
+    participation: tff_mf.Participation = tff_mf.SingleParticipation()
+    if kind == "banded" and flags.bands is not None:
+        participation = tff_mf.MinSep(min_sep=flags.bands, max_participations=-(-flags.rounds // flags.bands))
+    return tff_mf.OptimizedFor(rounds=flags.rounds, participation=participation)
+
+
+def _structured(flags: Flags, setting: MechanismSetting) -> tff_mf.Mechanism:
+    """Returns the structured mechanism nearest to one that is named, or to the dense one."""
+    assert flags.diagonals is not None
+    assert flags.rank is not None
+    near = flags.named(flags.approximates or "dense", setting)
+    made_for = tff_mf.OptimizedFor(rounds=setting.searched_rounds, participation=setting.searched_participation)
+    return tff_mf.optimize_banded_plus_low_rank(
+        mechanism=dataclasses.replace(near, optimized_for=made_for), diagonals=flags.diagonals, rank=flags.rank
+    )
+
+
+def _answer(asked: account.Asked, out: str, noise: dict[str, Any], seconds: float) -> Answer:
+    """Returns what the artifact holds, and what noise the target needs."""
+    setting, mechanism, made_for = asked.setting, asked.mechanism, asked.mechanism.optimized_for
+    assert made_for is not None
+    assert made_for.search is not None
+    options = {name: getattr(asked.flags, name) for name in ("unit_norms", *_OWN)}
+    facts = {
+        "out": out,
+        **asked.described(),
+        **{name: getattr(mechanism, name) for name in ("buffers", "bands") if hasattr(mechanism, name)},
+        **{name: value for name, value in options.items() if value is not None},
+        "objective": made_for.search.objective,
+        "participation_assumed": asked.drawn is None,
+        **asked.losses(),
+        **noise,
+        "seconds": seconds,
+        "converged": made_for.converged,
+        "message": made_for.search.message,
+        **({} if made_for.duality_gap is None else {"duality_gap": made_for.duality_gap}),
+    }
+    assumed = " (assumed: none was given)" if asked.drawn is None else ""
+    words = {
+        "participation": f"{statements.participation(setting)}{assumed}",
+        **dict.fromkeys(("participation_assumed", "sensitivity_rule", "converged")),
+        "message": "converged" if made_for.converged else f"not converged: {made_for.search.message}",
+    }
+    note = f" {_FILE}" if setting.is_restarted else ""
+    claim = asked.claim(noise["noise_multiplier"], noise["delta"]) if noise else None
+    first = ("out", *account.LOSSES, "noise_multiplier")
+    return asked.answer(facts, words, claim=claim, first=first, below=[f"{account.AT_EQUAL_PRIVACY}{note}"])

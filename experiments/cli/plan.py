@@ -1,133 +1,180 @@
 """`tff-mf plan`: all mechanisms for a deployment, and the recommended one."""
 
+import dataclasses
+import functools
 import pathlib
+from collections.abc import Sequence
+from typing import Any
 
 import rich_click as click
 
 import tff_mf
 from tff_mf.base.errors import InputValueError
-from tff_mf.planning.compare import recommend
+from tff_mf.base.strict_json import finite
+from tff_mf.numerics import digits
+from tff_mf.planning import MechanismSetting, compare
+from tff_mf.planning.compare import Option
 
-from ..output import files
-from ..planning import signal_to_noise
-from ..planning.deployment import Deployment, claim, options
-from ..runs import folders
-from ..runs.derived import AUTO, NONE, PAPERS_DIMENSION
-from ..sampling.settings import DEFAULT, SECRET, parameters_of
-from . import _options, _plan_screen
+from .. import signal_to_noise
+from ..output import files, progress
+from ..output.console import Block, Facts, Table
+from ..runs import amplification, folders, statements
+from ..runs.derived import AUTO, NONE, PAPERS_DIMENSION, grid_of
+from ..sampling.settings import DEFAULT, SECRET, SamplingSettings, parameters_of
+from . import _options, account
 from ._flags import Flags
 from ._screens import Answer
 
-# Beside the recommended mechanism: what any run can use, and noise without correlation.
 # Samplings that mechanisms are compared for.
 _TAKEN = ("min-sep", "single", "fixed-epochs", "poisson", "cyclic-poisson", "balls-in-bins")
-
-
-@_options.command()
-@_options.setting(
-    *(*_options.COHORTS, *_options.SETTING, "workload"),
-    required=("population", "clients_per_round", "rounds"),
+# Rounds times squared bands of a search that takes seconds.
+_PRODUCTS_OF_A_QUICK_SEARCH = 2.5e7
+_CASES = {"half_min_sep": "b/2", "twice_min_sep": "2b", "half_as_many_rounds_again": "1.5n"}
+_LOSSES = (
+    "Losses compare mechanisms at equal privacy. The last three columns are ε if the estimates are wrong: clients come "
+    "back after b/2 or 2b rounds, or the run has 1.5n."
 )
-@_options.option("delta", required=True)
-@_options.option("epsilon")
-@_options.option("noise_multiplier")
-@_options.option("grid")
-@_options.option("dimension")
+
+
+@_options.command
+@_options.options(
+    *(*_options.COHORTS, *_options.SETTING, *_options.LEVEL, "grid", "dimension"),
+    required=("population", "clients_per_round", "rounds", "delta"),
+)
 @click.option("--thorough", is_flag=True, help="Also optimize mechanisms that take minutes.")
 @_options.option("out")
-def plan(
-    flags: Flags,
-    delta: float,
-    epsilon: float | None,
-    noise_multiplier: float | None,
-    grid: int | str | None,
-    dimension: int | None,
-    thorough: bool,
-    out: str | None,
-) -> Answer:
+def plan(thorough: bool, out: str | None, **given: Any) -> Answer:
     """Compare all mechanisms before a run, and recommend one.
 
     If not given, --min-sep is as large as the population allows, and --max-participations follows from it. Losses are
     comparable at equal privacy. The last columns are ε at the same noise if clients take part after half or twice as
     many rounds, as often as possible, or if the run is longer; ∞ if the mechanism cannot continue.
 
-    With --sampling poisson or cyclic-poisson, numbers of bands are compared too, with amplification, which holds only
-    if cohorts are drawn at random and remain secret; with balls-in-bins, all mechanisms are, by estimates, and the
-    recommended one is certified. If not given, groups (--set) is found too, or as large as the population allows.
+    With --sampling poisson, cyclic-poisson or balls-in-bins, mechanisms are compared with amplification too, which
+    holds only if cohorts are drawn at random and remain secret. If not given, groups (--set) is found too, or as large
+    as the population allows.
 
     --out writes the plan of the recommended mechanism to a folder, which `tff_mf.Plan.load` reads, for
     `private_fed_avg`, Flower and Keras.
     """
-    deployment = _deployment(flags, delta, grid=grid, dimension=dimension)
-    level = {"epsilon": epsilon, "noise_multiplier": noise_multiplier}
-    if out is not None:
-        _check_saved(flags, out, grid=grid, dimension=dimension)
-    screen = _compared(deployment, level, flags, dimension=dimension, thorough=thorough)
-    if out is not None:
-        files.make_writable(pathlib.Path(out))
-        _saved(screen).save(pathlib.Path(out))
-    if screen.signal is not None and screen.signal.hopeless:
-        click.echo(signal_to_noise.warning(screen.signal), err=True)
-    return Answer(screen.as_dict(), screen.words(written=out))
-
-
-def _compared(
-    deployment: Deployment,
-    level: dict[str, float | None],
-    flags: Flags,
-    *,
-    dimension: int | None,
-    thorough: bool,
-) -> _plan_screen.PlanScreen:
-    """Returns all mechanisms for a deployment, with the recommendation."""
-    from ..planning import amplified, balls_in_bins
-    from ..runs import statements
-
-    in_bins, sampling = flags.sampling == "balls-in-bins", flags.sampling if flags.sampling in SECRET else None
-    if in_bins and level["epsilon"] is None:
-        raise click.UsageError("--epsilon is missing: with --sampling balls-in-bins, mechanisms are made for an ε.")
-    found = options(deployment, **level, dimension=dimension, thorough=thorough)
-    chosen, why = recommend(found, deployment.objective)
-    stated = claim(deployment, chosen)
-    sampled = None
-    if sampling is not None and not in_bins:
-        sampled = amplified.options(
-            deployment, sampling, groups=flags.parameters.get("groups"), **level, thorough=thorough
+    flags = Flags.of(given)
+    _check(flags)
+    apart, setting = _setting(flags)
+    planned = _planned(flags, setting)
+    folder = None if out is None else _checked(out, flags)
+    objective = flags.objective or "rms"
+    level = {"epsilon": flags.epsilon, "noise_multiplier": flags.noise_multiplier, "delta": planned.delta}
+    with progress.bar("plan", None) as advance:
+        options = compare.options(
+            setting,
+            objective=objective,
+            **level,
+            dimension=flags.dimension,
+            min_sep=apart,
+            thorough=thorough,
+            progress=lambda name: advance(1, name),
         )
-    uncustomary = statements.uncustomary_delta(deployment.delta, deployment.population)
-    largest, signal = signal_to_noise.of_option(deployment, chosen, dimension)
-    compared, certified = [], None
-    if in_bins and level["epsilon"] is not None:
-        compared = balls_in_bins.options(deployment, level["epsilon"], found)
-        best = balls_in_bins.recommended(compared)
-        bins = tff_mf.BallsInBins(groups=deployment.min_sep, clients_per_round=deployment.clients_per_round)
-        certified = amplified.at(deployment, best.mechanism, bins, epsilon=level["epsilon"])
-    return _plan_screen.PlanScreen(
-        deployment=deployment,
-        options=found,
+    chosen, why = compare.recommend(options, objective)
+    assert chosen.mechanism is not None
+    sigma = chosen.figures["noise_multiplier"]
+    planned = dataclasses.replace(planned, mechanism=chosen.mechanism, noise_multiplier=sigma, why=why)
+    comparison = Comparison(
+        flags=flags,
+        setting=setting,
+        min_sep=apart,
+        options=options,
         chosen=chosen,
-        why=why,
-        claim=stated,
-        largest_dimension=largest,
-        signal=signal,
-        notes=[uncustomary] if uncustomary else [],
-        level=level,
-        sampling=sampling,
-        sampled=sampled,
-        in_bins=compared,
-        certified=certified,
+        plan=planned,
+        secret=_with_secret_cohorts(flags, planned, apart, thorough=thorough) if flags.sampling in SECRET else None,
+    )
+    if folder is not None:
+        files.make_writable(folder)
+        planned.save(folder)
+    if comparison.signal is not None and comparison.signal.hopeless:
+        click.echo(signal_to_noise.warning(comparison.signal), err=True)
+    return Answer(comparison.facts(), comparison.words(written=out or ""))
+
+
+def _check(flags: Flags) -> None:
+    """Refuses samplings that nothing is compared for, and what does not go with them."""
+    word = flags.sampling or DEFAULT
+    if word not in _TAKEN:
+        raise InputValueError(f"sampling={word!r} is none of {', '.join(_TAKEN)}; `tff-mf account` accepts others.")
+    # What is not given follows from the population; the rest is checked.
+    flags.drawn(**dict.fromkeys(parameters_of(word), 1))
+    if word in SECRET:
+        flags.check_amplified()
+        flags.check_prefix_sums()
+        if flags.epsilon is None:
+            raise click.UsageError(f"--epsilon is missing: with --sampling {word}, mechanisms are made for an ε.")
+
+
+def _setting(flags: Flags) -> tuple[int, MechanismSetting]:
+    """Returns min-sep and the setting: clients come as far apart and as often as they can, unless something is given.
+
+    A client that comes once has a min-sep too, from which the cases of wrong estimates start.
+    """
+    rounds, population, cohort = flags.rounds, flags.population, flags.clients_per_round
+    assert rounds is not None
+    assert population is not None
+    assert cohort is not None
+    compare.widest(population, clients_per_round=cohort, rounds=rounds)
+    most_apart, in_bins = population // cohort, flags.sampling == "balls-in-bins"
+    name = "groups" if in_bins else "min_sep"
+    apart = flags.parameters.get(name, most_apart)
+    if apart > most_apart:
+        raise InputValueError(
+            f"{name}={apart} with clients_per_round={cohort} needs {apart * cohort} clients, and "
+            f"population={population}: take at most {name}={most_apart}."
+        )
+    apart = min(apart, rounds)
+    once = 1 if flags.sampling == "single" else flags.max_participations
+    most = compare.participations(rounds, apart)
+    most = most if once is None else min(once, most)
+    kind = tff_mf.FixedEpoch if flags.sampling == "fixed-epochs" else tff_mf.MinSep
+    dimension = PAPERS_DIMENSION if flags.dimension is None else flags.dimension
+    grid = grid_of(AUTO if flags.grid is None else flags.grid, dimension=dimension, cohort=cohort)
+    return apart, MechanismSetting(
+        rounds=rounds,
+        participation=compare.schema(apart, most, kind=kind),
+        restart_every=flags.restart_every,
+        adjacency=flags.adjacency,
+        workload=flags.chosen_workload(rounds),
+        grid=grid,
+        dimension=None if grid is None else dimension,
     )
 
 
-def _check_saved(flags: Flags, out: str, *, grid: int | str | None, dimension: int | None) -> None:
-    """Refuses a plan that no file can hold, or whose noise would not be the noise of the run."""
+def _planned(flags: Flags, setting: MechanismSetting) -> tff_mf.Plan:
+    """Returns the plan without its mechanism and σ: it refuses a δ, and cohorts, that the population does not allow."""
+    assert flags.delta is not None
+    assert flags.clients_per_round is not None
+    return tff_mf.Plan(
+        mechanism=tff_mf.Identity(),
+        rounds=setting.rounds,
+        sampling=setting.participation,
+        noise_multiplier=1.0,
+        delta=flags.delta,
+        clients_per_round=flags.clients_per_round,
+        cohort=flags.clients_per_round,
+        population=flags.population,
+        restart_every=setting.restart_every if setting.is_restarted else None,
+        grid=setting.grid,
+        dimension=setting.dimension,
+        target_epsilon=flags.epsilon,
+    )
+
+
+def _checked(out: str, flags: Flags) -> pathlib.Path:
+    """Returns the folder of a plan; refuses a plan that no file can hold, or whose noise would not be the run's."""
     if flags.sampling in SECRET:
         raise InputValueError(f"out={out!r} does not go with sampling={flags.sampling!r}: a saved plan is for min-sep.")
     for name, saved in (("adjacency", "zero-out"), ("workload", "prefix-sum")):
-        given = getattr(flags, name)
-        if given not in (None, saved):
-            raise InputValueError(f"out={out!r} does not go with {name}={given!r}: a saved plan is for {saved!r}.")
-    if dimension is None and grid != NONE:
+        if getattr(flags, name) not in (None, saved):
+            raise InputValueError(
+                f"out={out!r} does not go with {name}={getattr(flags, name)!r}: a saved plan is for {saved!r}."
+            )
+    if flags.dimension is None and flags.grid != NONE:
         raise InputValueError(
             f"out={out!r} needs dimension, the number of the model's parameters, on which the noise of a grid depends; "
             "or grid='none'."
@@ -137,53 +184,214 @@ def _check_saved(flags: Flags, out: str, *, grid: int | str | None, dimension: i
         folders.check_new(folder)
     else:
         files.check_file(folder)
+    return folder
 
 
-def _saved(screen: _plan_screen.PlanScreen) -> tff_mf.Plan:
-    """Returns the plan of the recommended mechanism."""
-    deployment = screen.deployment
+def _with_secret_cohorts(flags: Flags, planned: tff_mf.Plan, apart: int, *, thorough: bool) -> tff_mf.Plan:
+    """Returns the plan with amplification; groups that are not given are found, or as many as the population fits."""
+    level: dict[str, Any] = {"rounds": planned.rounds, "epsilon": flags.epsilon, "delta": planned.delta}
+    groups = {"groups": apart} if flags.sampling == "balls-in-bins" else {}
+    if flags.sampling == "cyclic-poisson" and flags.groups is None:
+        numbers = [2**power for power in range(apart.bit_length())]
+        quick = [bands for bands in numbers if thorough or planned.rounds * bands**2 <= _PRODUCTS_OF_A_QUICK_SEARCH]
+        groups = {"groups": tff_mf.amplified_bands(**flags.cohorts, **level, bands=quick)[0].bands}
     return tff_mf.plan(
-        mechanism=screen.chosen.mechanism,
-        population=deployment.population,
-        clients_per_round=deployment.clients_per_round,
-        rounds=deployment.setting.rounds,
-        sampling=deployment.setting.participation,
-        **screen.level,
-        delta=deployment.delta,
-        restart_every=deployment.setting.restart_every if deployment.setting.is_restarted else None,
-        grid=deployment.setting.grid,
-        dimension=deployment.setting.dimension,
+        **level,
+        **flags.cohorts,
+        sampling=flags.drawn(**groups).drawn_by(**flags.cohorts),
+        secret_cohorts=True,
+        grid=planned.grid,
+        dimension=planned.dimension,
     )
 
 
-def _deployment(flags: Flags, delta: float, *, grid: int | str | None, dimension: int | None) -> Deployment:
-    """Returns the deployment of the flags."""
-    flags.refuse_sampling("plan", *_TAKEN)
-    word = flags.sampling or DEFAULT
-    # What is not given follows from the population; the rest is checked.
-    flags.drawn(**dict.fromkeys(parameters_of(word), 1))
-    flags.check_amplified()
-    assert flags.rounds is not None
-    assert flags.population is not None
-    assert flags.clients_per_round is not None
-    groups, most = flags.parameters.get("groups"), flags.population // flags.clients_per_round
-    if word == "balls-in-bins" and groups is not None and 0 < most < groups:
-        raise InputValueError(
-            f"groups={groups} of clients_per_round={flags.clients_per_round} are more than "
-            f"population={flags.population}: take at most {most} groups."
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """What `plan` found.
+
+    Attributes:
+        flags: What was given.
+        setting: The setting of the run.
+        min_sep: b; of clients that come once too, of whose schema it is no part.
+        options: Every mechanism, the one with the least loss first.
+        chosen: The recommended mechanism.
+        plan: Its plan.
+        secret: The plan with amplification, if a sampling in secret was asked for.
+    """
+
+    flags: Flags
+    setting: MechanismSetting
+    min_sep: int
+    options: Sequence[Option]
+    chosen: Option
+    plan: tff_mf.Plan
+    secret: tff_mf.Plan | None
+
+    @functools.cached_property
+    def claim(self) -> statements.Claim:
+        """The claim of the recommended mechanism."""
+        guarantee = self.setting.question(self.plan.mechanism).answered(self.plan.noise_multiplier)
+        return statements.of_setting(self.setting, guarantee, delta=self.plan.delta, **self.flags.cohorts)
+
+    @functools.cached_property
+    def signal(self) -> signal_to_noise.Signal | None:
+        """Signal and noise, if the size of the model is known."""
+        return None if self.flags.dimension is None else signal_to_noise.of_plan(self.plan, self.flags.dimension)
+
+    @functools.cached_property
+    def least_loss(self) -> float | None:
+        """What no mechanism's loss is below; `None` where no bound is known."""
+        setting = self.setting
+        if not isinstance(account.workload_of(setting), tff_mf.PrefixSum):
+            return None
+        return tff_mf.least_loss(setting.rounds, setting.participation, self.flags.objective or "rms") or None
+
+    def facts(self) -> dict[str, Any]:
+        """Returns the comparison with all digits."""
+        plan, setting, objective = self.plan, self.setting, self.flags.objective or "rms"
+        charge = setting.question(plan.mechanism).charge(plan.noise_multiplier)
+        cost = {} if charge is None else {"mu": charge.mu, "tail": charge.tail}
+        grid = None if setting.grid is None else dataclasses.asdict(setting.grid)
+        facts = {
+            **self.flags.cohorts,
+            **account.described(setting),
+            "min_sep": self.min_sep,
+            "delta": plan.delta,
+            "workload": repr(account.workload_of(setting)),
+            "objective": objective,
+            "recommended": self.chosen.name,
+            "claim": statements.facts(self.claim),
+            "signal": {
+                "largest_dimension": signal_to_noise.largest_dimension(plan),
+                **({"hopeless": False} if self.signal is None else dataclasses.asdict(self.signal)),
+            },
+            "numbers": {"grid": grid, "dimension": setting.dimension, **cost},
+            "mechanisms": [
+                {
+                    "name": option.name,
+                    "note": option.note,
+                    **finite(option.figures),
+                    "epsilon_if_wrong": finite(option.if_wrong),
+                    f"{objective}_loss_if_wrong": finite(option.loss_if_wrong),
+                }
+                for option in self.options
+            ],
+            "least_loss": self.least_loss,
+        }
+        if self.secret is not None:
+            secret, level = self.secret, self.secret.guarantee.at(delta=self.secret.delta)
+            facts["amplified"] = {
+                "why": secret.why,
+                "sampling": str(secret.sampling),
+                "amplified_statement": self._only_if(secret),
+                "amplified_noise_multiplier": secret.noise_multiplier,
+                "amplified_epsilon": level.epsilon,
+                "amplified_bound": level.theorem,
+                "amplified_failure": level.failure,
+                "epsilon_if_cohorts_are_known": _if_known(secret),
+                "rms_error": secret.noise_multiplier * setting.errors(secret.mechanism).rms,
+                "alternatives": [dataclasses.asdict(other) for other in secret.alternatives],
+            }
+        return statements.without_epsilon(facts) if self.refused else facts
+
+    @property
+    def refused(self) -> bool:
+        """Whether no ε is stated."""
+        return self.claim.state == statements.REFUSED
+
+    def words(self, *, written: str) -> list[Block]:
+        """Returns the comparison in words, with the folder that the plan was written to."""
+        plan, often = self.plan, statements.participation(self.setting)
+        setting = (
+            f"{plan.clients_per_round:,} of {plan.population:,} clients a round, {plan.rounds:,} rounds, {often}; "
+            f"{account.workload(self.setting)}"
         )
-    return Deployment.of(
-        population=flags.population,
-        clients_per_round=flags.clients_per_round,
-        rounds=flags.rounds,
-        delta=delta,
-        min_sep=groups if word == "balls-in-bins" else flags.parameters.get("min_sep"),
-        max_participations=1 if flags.sampling == "single" else flags.parameters.get("max_participations"),
-        kind=tff_mf.FixedEpoch if word == "fixed-epochs" else tff_mf.MinSep,
-        restart_every=flags.restart_every,
-        adjacency=flags.adjacency,
-        workload=flags.chosen_workload(flags.rounds),
-        objective="rms" if flags.objective is None else flags.objective,
-        grid=AUTO if grid is None else grid,
-        dimension=PAPERS_DIMENSION if dimension is None else dimension,
-    )
+        headline, only = self.chosen.name, ""
+        if self.secret is not None:
+            # The claim is not for the cohorts of the sampling that was asked for.
+            headline = f"{headline}, for known cohorts with {often}, in place of {self.flags.sampling} sampling"
+            only = ", or only the amplified figures hold"
+        objective = self.flags.objective or "rms"
+        bound = "" if self.least_loss is None else f" No mechanism's is below {digits.downwards(self.least_loss)}."
+        least = digits.nearest(self.options[0].figures[f"{objective}_loss"])
+        rests_on = (f"something enforces the participation, {often}{only}", *self.claim.not_checked)
+        rows = [
+            ("setting", setting),
+            ("why", plan.why.removeprefix(f"{self.chosen.name}: ")),
+            ("learns", self._learns()),
+            ("numbers", self._numbers()),
+            ("note", statements.uncustomary_delta(plan.delta, plan.population) or ""),
+            ("written", written),
+        ]
+        return [
+            "# Plan",
+            f"{headline}: {statements.line(self.claim)}",
+            Facts(rows),
+            "## Mechanisms",
+            self._table(),
+            f"{_LOSSES} The least {objective.capitalize()}Loss is {least}.{bound}",
+            "\n".join(f"- {option.name}: {option.note}." for option in self.options if option.note),
+            *([] if self.secret is None else self._secret(self.secret)),
+            *(["## What it rests on", "\n".join(f"- {text}" for text in rests_on)] if self.claim.not_checked else []),
+        ]
+
+    def _learns(self) -> str:
+        if self.signal is not None:
+            return signal_to_noise.warning(self.signal)
+        largest = signal_to_noise.largest_dimension(self.plan)
+        if largest is None:
+            return ""
+        about = f"{float(f'{largest:.1e}'):,.0f}"
+        return f"models of up to about {about} parameters; --dimension judges a model of your size"
+
+    def _numbers(self) -> str:
+        grid = self.setting.grid
+        if grid is None:
+            return "floats; figures hold for real numbers only, and --grid auto closes that gap"
+        assumed = " (--dimension)" if self.flags.dimension is None else ""
+        return (
+            f"integers of {grid.bits} bits, for {self.setting.dimension:,} parameters{assumed}: figures include their "
+            "cost"
+        )
+
+    def _table(self) -> Table:
+        """Returns the table of mechanisms; without a stated guarantee, no column has an ε."""
+        of_epsilon, in_bytes = self.flags.epsilon is not None, self.flags.dimension is not None
+        rows = []
+        for option in self.options:
+            if option.mechanism is None:
+                continue
+            figures = option.figures
+            epsilons = (figures["epsilon"], *(option.if_wrong[case] for case in _CASES))
+            epsilon, *if_wrong = ("–" if self.refused else digits.upwards(value) for value in epsilons)
+            memory = f"{digits.nearest(figures['memory_bytes'] / 1e6, 3)} MB" if in_bytes else figures["memory_rows"]
+            rows.append(
+                [
+                    option.name,
+                    digits.nearest(figures["rms_loss"]),
+                    digits.nearest(figures["max_loss"]),
+                    digits.upwards(figures["noise_multiplier"]) if of_epsilon else epsilon,
+                    str(memory),
+                    *if_wrong,
+                ]
+            )
+        header = ["", "RmsLoss", "MaxLoss", "σ" if of_epsilon else "ε", "memory" if in_bytes else "copies"]
+        return Table([*header, *(f"ε: {case}" for case in _CASES.values())], rows)
+
+    def _secret(self, secret: tff_mf.Plan) -> list[Block]:
+        sigma, error = secret.noise_multiplier, self.setting.errors(secret.mechanism).rms
+        known = "" if self.refused else f", and ε of {digits.upwards(_if_known(secret))} if cohorts are known"
+        rows = [
+            ("why", secret.why),
+            ("noise", f"amplified σ = {digits.upwards(sigma)}, RMS error {digits.nearest(sigma * error)}{known}"),
+            *(("instead", str(other)) for other in secret.alternatives),
+        ]
+        return ["## With secret cohorts", self._only_if(secret), Facts(rows)]
+
+    def _only_if(self, secret: tff_mf.Plan) -> str:
+        level, drawn = secret.guarantee.at(delta=secret.delta), SamplingSettings.of(secret.sampling)
+        return amplification.statement(level, drawn, rounds=secret.rounds, **self.flags.cohorts, grid=secret.grid)
+
+
+def _if_known(secret: tff_mf.Plan) -> float:
+    return dataclasses.replace(secret, secret_cohorts=False).epsilon

@@ -13,7 +13,7 @@ from . import _options
 from ._screens import Answer
 
 
-@_options.command()
+@_options.command
 @click.argument("run", metavar="RUN")
 @click.option("--check", is_flag=True, help="Write nothing; compare the report with the files.")
 @click.option("--end", is_flag=True, help="End a run that was stopped: it cannot go on, and its keys are deleted.")

@@ -1,5 +1,6 @@
 """`tff-mf train`: one private training run."""
 
+import dataclasses
 import pathlib
 from typing import Any
 
@@ -45,7 +46,7 @@ class Trained(Summary, kw_only=True):
     signal: dict[str, Any]
 
 
-@_options.command()
+@_options.command
 @_options.option("preset")
 @_options.option("config")
 @_options.option("show")
@@ -88,14 +89,14 @@ def train(
     if resume:
         layer = layers.begun(layer, folders.resumable_folder(path))
     settings = layers.settings(layer)
+    from .. import signal_to_noise
     from ..output import progress
-    from ..planning import signal_to_noise
 
     privacy = _planned(settings, path, insecure_seed, resume=resume, without_epsilon=without_epsilon)
     if chosen and chosen.notes:
         # Printed after everything that can be refused quickly: a refusal is one line.
         click.echo(f"{chosen.name}: {chosen.notes}", err=True)
-    signal = signal_to_noise.of_run(privacy, settings)
+    signal = signal_to_noise.of_plan(privacy, settings.dimension)
     click.echo(signal_to_noise.warning(signal), err=True)
     if signal.hopeless and not (force or resume):
         click.echo("Continue anyway with --force.", err=True)
@@ -119,7 +120,7 @@ def train(
         max_participations=schema.max_participations,
         kept=result.holds,
         claim=result.claim,
-        signal=signal.as_dict(),
+        signal=dataclasses.asdict(signal),
     )
     return Answer(msgspec.to_builtins(trained), words(trained, path), failed=not result.holds)
 

@@ -20,7 +20,7 @@ from . import _options, _screens
 from ._screens import Answer
 
 
-@_options.command()
+@_options.command
 @_options.option("preset")
 @_options.option("config")
 @_options.option("show")

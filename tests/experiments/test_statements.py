@@ -15,16 +15,12 @@ from hypothesis import strategies as st
 
 import tff_mf
 from tff_mf.experiments import reports
-from tff_mf.experiments.planning.deployment import Deployment
-from tff_mf.experiments.planning.deployment import claim as claim_of
-from tff_mf.experiments.planning.deployment import options as compared
 from tff_mf.experiments.runs import statable, statements
 from tff_mf.experiments.runs.statements import Reason
 from tff_mf.experiments.sampling import ObservedParticipation
 from tff_mf.experiments.training import program
 from tff_mf.experiments.training.datasets import sqlite
 from tff_mf.numerics import digits
-from tff_mf.planning import compare
 
 from .shared import invoke, small_settings
 
@@ -41,7 +37,7 @@ CUT = Reason(field="log", text="cut")
 LOOKS_LIKE_ONE = re.compile(r"[εϵ]\s*[=≤<]\s*$|[εϵ]\s*[=≤<]\s*[\d{]|δ\s*=[^)]*\)-DP\b|\bDP, central")
 # A worth, and a label of what noise was calibrated to, are figures of no run.
 # The second is of central training, whose layer cannot import the first: its rules are those of an order of examples.
-MAY = {"experiments/runs/statements.py", "tff_mf/planning/order.py", "experiments/planning/signal_to_noise.py"}
+MAY = {"experiments/runs/statements.py", "tff_mf/planning/order.py", "experiments/signal_to_noise.py"}
 
 
 def claimed(**changes):
@@ -174,10 +170,11 @@ def test_a_run_and_its_report_refuse_the_same(tmp_path):
 
 
 def test_a_plan_has_the_guarantee_of_its_recommendation():
-    deployment = Deployment.of(population=100, clients_per_round=10, rounds=40, delta=1e-6)
-    chosen, _ = compare.recommend(compared(deployment, epsilon=4.0))
-    claim = claim_of(deployment, chosen)
-    assert claim.epsilon == pytest.approx(chosen.figures["epsilon"], rel=1e-12)
+    numbers = ["--population", 100, "--clients-per-round", 10, "--rounds", 40, "--delta", 1e-6, "--epsilon", 4]
+    plan = json.loads(invoke("plan", *numbers, "--json").stdout)
+    claim = statements.of_facts(plan["claim"])
+    chosen = next(each for each in plan["mechanisms"] if each["name"] == plan["recommended"])
+    assert claim.epsilon == pytest.approx(chosen["epsilon"], rel=1e-12)
     assert stated(claim) == [4.0]
 
 

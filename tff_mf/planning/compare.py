@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from tff_mf import accounting
-from tff_mf.accounting import BallsInBins, BMinSep, CyclicPoisson, grid_charge
+from tff_mf.accounting import BallsInBins, BMinSep, CyclicPoisson
 from tff_mf.base import validation
 from tff_mf.base.errors import InputValueError
 from tff_mf.mechanisms import Identity, Mechanism, Tree
@@ -167,34 +167,6 @@ class MechanismSetting:
         every = self.searched_rounds
         return restart_sensitivity(mechanism, self.rounds, self.participation, restart_every=every)
 
-    def guarantee(
-        self, mechanism: Mechanism, noise_multiplier: float, sensitivity: SensitivityResult | None = None
-    ) -> accounting.Guarantee:
-        """Returns the guarantee of the whole run, for real numbers or with what the integers of the grid cost.
-
-        Formal guarantee: as for `tff_mf.guarantee`; a `sensitivity` that is given must be the one of
-        `mechanism.cast_to_float32()`, which can take a second to compute.
-        """
-        sigma = validation.nonnegative("noise_multiplier", noise_multiplier)
-        return self.question(mechanism).answered(sigma, sensitivity)
-
-    def charge(self, mechanism: Mechanism, noise_multiplier: float) -> grid_charge.GridCharge | None:
-        """Returns what the integers of the grid cost; `None` without one, or without noise.
-
-        Formal guarantee: as for `tff_mf.accounting.grid_charge.charge`; it is part of `guarantee`.
-        """
-        return self.question(mechanism).charge(noise_multiplier)
-
-    def copies(self, mechanism: Mechanism, noise_multiplier: float) -> int:
-        """Returns how many copies of the model, in float32, are the rows of noise that a stream in TensorFlow keeps.
-
-        A row of float64 on a grid counts as two.
-
-        Raises:
-            InputError: If the noise does not fit the grid.
-        """
-        return _copies(self.question(mechanism), noise_multiplier)
-
     def question(self, mechanism: Mechanism) -> accounting.Question:
         """Returns what is asked of a run with this mechanism."""
         return accounting.Question(
@@ -206,13 +178,6 @@ class MechanismSetting:
             grid=self.grid,
             dimension=self.dimension,
         )
-
-    def noise_multiplier(self, mechanism: Mechanism, *, epsilon: float, delta: float) -> float:
-        """Returns the smallest σ for which the whole run is (ε, δ)-DP.
-
-        Formal guarantee: as for `tff_mf.calibrate_noise_multiplier`.
-        """
-        return self.question(mechanism).noise_multiplier(epsilon=epsilon, delta=delta)
 
     def errors(self, mechanism: Mechanism) -> Errors:
         """Returns RmsError and MaxError of the whole run; times sensitivity they are losses."""

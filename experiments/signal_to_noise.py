@@ -1,0 +1,99 @@
+"""Whether noise will drown what a run could learn, from its plan and its model's size, before anything is trained.
+
+The noise of the mechanism adds up in the model as its prefix sums: after n rounds it has a norm of about
+RmsError·σ·ζ·√d / cohort, where n updates of norm ζ that all point the same way come to n·ζ. Their ratio depends neither
+on the clip norm nor on the server's rate, which scale both.
+
+Where runs learn and where they do not was measured, on one data set: `benchmarks/signal_to_noise.py`. None of this is
+privacy-critical: nothing private is read, and no guarantee depends on it.
+"""
+
+import dataclasses
+import math
+
+import tff_mf
+from tff_mf.base import validation
+from tff_mf.numerics import digits
+
+from .runs import derived
+
+# Noise over signal: up to the first every run learned, with a rate that fits, and from the second on none.
+LEARNS = 0.1
+DROWNS = 1.0
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Signal:
+    """Noise and signal of a run, and what would bring them together.
+
+    Attributes:
+        dimension: Number of model parameters d.
+        noise_to_signal: Accumulated noise over the largest signal that all rounds can add up to.
+        cohort_needed: Cohort at which the ratio is `LEARNS`, at the same noise multiplier; `None` if no cohort is.
+        population_needed: Clients that this takes, at the same min-sep and participations; likewise.
+        hopeless: Whether no rate of the server can make the run learn.
+    """
+
+    dimension: int
+    noise_to_signal: float
+    cohort_needed: int | None
+    population_needed: int | None
+    hopeless: bool
+
+
+def of_plan(plan: tff_mf.Plan, dimension: int) -> Signal:
+    """Returns the estimate of a run: for the large cohort if a smaller one simulates it.
+
+    Args:
+        plan: Mechanism, noise and cohort.
+        dimension: Number of model parameters d.
+
+    Example:
+        >>> import tff_mf
+        >>> plan = tff_mf.Plan(mechanism=tff_mf.Identity(), rounds=199, sampling=tff_mf.SingleParticipation(),
+        ...                    noise_multiplier=1.0, delta=1e-6, clients_per_round=20, cohort=20)
+        >>> found = of_plan(plan, 10**6)
+        >>> f"{found.noise_to_signal:.2f} {found.hopeless} {found.cohort_needed}"
+        '2.51 True 503'
+    """
+    noise = derived.rmse_of_plan(plan) * math.sqrt(validation.whole("dimension", dimension))
+    ratio, schema = noise / plan.rounds, plan.participation
+    cohort = math.ceil(plan.cohort * ratio / LEARNS) if math.isfinite(ratio) else None
+    apart = max(schema.min_sep, -(-plan.rounds // schema.max_participations))
+    return Signal(
+        dimension=dimension,
+        noise_to_signal=ratio,
+        cohort_needed=cohort,
+        population_needed=None if cohort is None else cohort * apart,
+        hopeless=ratio > DROWNS,
+    )
+
+
+def largest_dimension(plan: tff_mf.Plan) -> int | None:
+    """Returns the largest number of parameters that a run can learn with; None if there is no noise.
+
+    Example:
+        >>> import tff_mf
+        >>> plan = tff_mf.Plan(mechanism=tff_mf.Identity(), rounds=199, sampling=tff_mf.SingleParticipation(),
+        ...                    noise_multiplier=1.0, delta=1e-6, clients_per_round=20, cohort=20)
+        >>> largest_dimension(plan)
+        1584
+    """
+    error = derived.rmse_of_plan(plan)
+    return math.floor((LEARNS * plan.rounds / error) ** 2) if error else None
+
+
+def warning(signal: Signal) -> str:
+    """Returns the estimate in one line: the ratio, or that a run will not learn, and what would help.
+
+    Example:
+        >>> warning(Signal(dimension=500, noise_to_signal=0.05, cohort_needed=3, population_needed=9, hopeless=False))
+        'noise / signal = 0.050 with 500 parameters (runs learned up to 0.1, and none from 1 on)'
+    """
+    ratio = f"noise / signal = {digits.nearest(signal.noise_to_signal, 2)} with {signal.dimension:,} parameters"
+    if not signal.hopeless:
+        return f"{ratio} (runs learned up to {LEARNS}, and none from {DROWNS:g} on)"
+    advice = "no cohort is large enough"
+    if signal.cohort_needed is not None:
+        advice = f"it takes a cohort of {signal.cohort_needed:,} ({signal.population_needed:,} clients)"
+    return f"WARNING: this run will not learn: {ratio} (needs < {LEARNS}); {advice}"
