@@ -271,7 +271,7 @@ def export_process(
     folder: str | os.PathLike[str],
     *,
     initial_weights: tff.learning.models.ModelWeights,
-    batch_size: int,
+    batch_size: int | None,
     client_epochs: int = 1,
     max_examples: int | None = None,
 ) -> dict[str, Any]:
@@ -302,13 +302,13 @@ def export_process(
         process: The process, with an aggregator of `build_mf_aggregator`.
         folder: Folder to write to; created if it does not exist.
         initial_weights: The model that training starts from.
-        batch_size: Number of examples in a device's batch.
+        batch_size: Number of examples in a device's batch; `None` for no graphs of devices.
         client_epochs: Number of passes that a device makes over its examples.
         max_examples: Maximum number of examples that a device uses in one round, over all passes; `None` for all.
 
     Returns:
-        A description as JSON: the types of every stage, the bytes of every graph, and the reason if there is no file
-        for TensorFlow Lite.
+        A description as JSON: the types of every stage, the bytes of every graph, and, for devices, the reason if
+        there is no file for TensorFlow Lite.
 
     Raises:
         InputTypeError: If the process is not one of TFF's learning processes, or has a part that is not a tensor.
@@ -316,7 +316,7 @@ def export_process(
             clients are sent something computed from noise.
     """
     validation.instance("process", process, tff.learning.templates.LearningProcess, "such as federated averaging's")
-    batch_size = validation.whole("batch_size", batch_size)
+    batch_size = None if batch_size is None else validation.whole("batch_size", batch_size)
     client_epochs = validation.whole("client_epochs", client_epochs)
     max_examples = None if max_examples is None else validation.whole("max_examples", max_examples)
     folder = pathlib.Path(folder)
@@ -328,8 +328,9 @@ def export_process(
     check_secrets_stay(graphs["prepare"])
     start = tff.backends.mapreduce.get_state_initialization_computation(process.initialize, tff_forms.as_written())
     graphs["initialize"], fed = initialization(start, initial_weights)
-    work = on_tensors(form.work, batch_size=batch_size, client_epochs=client_epochs, max_examples=max_examples)
-    graphs["work"] = part_graph("work", work)
+    if batch_size is not None:
+        work = on_tensors(form.work, batch_size=batch_size, client_epochs=client_epochs, max_examples=max_examples)
+        graphs["work"] = part_graph("work", work)
     # Made private while it is empty: no file in it is ever open to others.
     checkpoint_files.close(folder / "server")
     written = {}
@@ -343,6 +344,8 @@ def export_process(
     initial = {name: np.ascontiguousarray(value) for name, value in fed.items()}
     with open(os.open(folder / INITIAL, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as file:
         file.write(safetensors.numpy.save(initial))
+    if batch_size is None:
+        return {"stages": written}
     converted = convert_to_lite(folder / "device" / "work")
     if converted.content is not None:
         (folder / LITE).write_bytes(converted.content)

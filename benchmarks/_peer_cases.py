@@ -1,6 +1,5 @@
 """Makes the cases of `peers.py`: words of clients, and a first model. JSON `{folder: case}` in."""
 
-import functools
 import json
 import pathlib
 import sys
@@ -11,7 +10,7 @@ import numpy as np
 
 from tff_mf.experiments.runs.settings import RunSettings
 from tff_mf.experiments.training import evaluation, task
-from tff_mf.experiments.training.datasets import named_data, sentences, sqlite
+from tff_mf.experiments.training.datasets import named_data, sqlite
 
 
 def words_of(case: _peer.Case, settings: RunSettings) -> np.ndarray:
@@ -22,9 +21,7 @@ def words_of(case: _peer.Case, settings: RunSettings) -> np.ndarray:
         return np.random.default_rng(0).integers(1, case.vocab_size + 1, (number, length)).reshape(shape)
     data = named_data.data_file("pydoc")
     vocabulary = list(sqlite.load_word_counts(data, case.vocab_size))
-    build = functools.partial(task.build_keras_model, settings, vocabulary=vocabulary)
-    evaluator = evaluation.Evaluator(case.architecture, build, vocabulary)
-    chunks = evaluator.tokens(sentences.chunks(data, "train", most=number))
+    chunks = evaluation.Evaluator(settings, data, vocabulary).tokens("train", most=number)
     return np.concatenate([chunk.words for chunk in chunks]).astype(np.int64).reshape(shape)
 
 

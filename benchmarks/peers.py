@@ -43,7 +43,7 @@ Times = dict[str, list[tuple[float, float]]]
 PEERS: Mapping[str, tuple[str, ...]] = {
     PLAIN: ("_peer_tensorflow.py",),
     "tff-mf": ("_peer_ours.py",),
-    "tff-mf, TFF's model": ("_peer_ours.py", "--reference-model"),
+    "tff-mf, TFF's model": ("_peer_ours.py", "--model-of-tff"),
     "plain torch": ("_peer_torch.py",),
     "pfl-research": ("_peer_pfl.py",),
 }

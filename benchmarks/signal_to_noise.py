@@ -135,10 +135,10 @@ def _sentences(data: pathlib.Path, split: str, vocabulary: list[str]) -> dict[st
     found: dict[str, list[list[int]]] = collections.defaultdict(list)
     query = "SELECT client_id, serialized_example_proto FROM examples WHERE split_name = ?"
     with contextlib.closing(sqlite3.connect(data)) as connection:
-        for client, example in connection.execute(query, [split]):
-            (text,) = sqlite.strings(example, "tokens")
-            words = [begin, *(number[word] for word in text.decode().split()), end][: LENGTH + 1]
-            found[client].append(words + [0] * (LENGTH + 1 - len(words)))
+        clients, examples = zip(*connection.execute(query, [split]), strict=True)
+    for client, text in zip(clients, sqlite.texts(examples), strict=True):
+        words = [begin, *(number[word] for word in text.split()), end][: LENGTH + 1]
+        found[client].append(words + [0] * (LENGTH + 1 - len(words)))
     return {client: np.array(own, np.int32) for client, own in found.items()}
 
 

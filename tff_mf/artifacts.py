@@ -175,15 +175,15 @@ def unpack(data: bytes) -> tuple[str, dict[str, np.ndarray]]:
     length = int.from_bytes(data[: tensor_files.LENGTH_BYTES], "little")
     if length > MAX_HEADER_BYTES:
         raise InputValueError(f"its header claims {length} bytes, which is too many for an artifact")
-    tensors, about = tensor_files.decoded(data)
-    if about.keys() != {_METADATA_KEY}:
+    tensors, metadata = tensor_files.decoded(data)
+    if metadata.keys() != {_METADATA_KEY}:
         raise InputValueError("it is a safetensors file, but tff-mf did not write it")
     for name, tensor in tensors.items():
         if tensor.dtype != np.float64:
             raise InputValueError(f"its tensor {name!r} is of type {tensor.dtype} where float64 is needed")
         if not tensor.size:
             raise InputValueError(f"its tensor {name!r} has the shape {list(tensor.shape)}: it is empty")
-    return about[_METADATA_KEY], tensors
+    return metadata[_METADATA_KEY], tensors
 
 
 def digest(manifest: Mapping[str, Any], tensors: Mapping[str, np.ndarray]) -> str:
@@ -245,14 +245,14 @@ def _sensitivity(mechanism: Mechanism, optimized_for: OptimizedFor) -> sensitivi
 
 
 def _setting(mechanism: Mechanism, optimized_for: OptimizedFor) -> _Setting:
-    found = _sensitivity(mechanism, optimized_for)
+    sensitivity = _sensitivity(mechanism, optimized_for)
     return _Setting(
         rounds=optimized_for.rounds,
         participation=_fields("participation", optimized_for.participation, _PARTICIPATIONS),
         workload=_fields("workload", optimized_for.workload, _WORKLOADS),
         duality_gap=optimized_for.duality_gap,
         converged=optimized_for.converged,
-        sensitivity=_Sensitivity(value=found.value, exact=found.exact, rule=found.rule),
+        sensitivity=_Sensitivity(value=sensitivity.value, exact=sensitivity.exact, rule=sensitivity.rule),
     )
 
 
@@ -276,10 +276,10 @@ def _fields(name: str, value: Any, kinds: Mapping[str, type]) -> dict[str, Any]:
 
 def _of_kind(name: str, fields: dict[str, Any], kinds: Mapping[str, type]) -> Any:
     kind = validation.one_of(f"{name}.kind", fields.get("kind"), tuple(kinds))
-    given = {key: value for key, value in fields.items() if key != "kind"}
-    if isinstance(given.get("rates"), dict):
-        given["rates"] = _built(f"{name}.rates", given["rates"], LinearSchedule)
-    return _built(name, given, kinds[kind])
+    arguments = {key: value for key, value in fields.items() if key != "kind"}
+    if isinstance(arguments.get("rates"), dict):
+        arguments["rates"] = _built(f"{name}.rates", arguments["rates"], LinearSchedule)
+    return _built(name, arguments, kinds[kind])
 
 
 def _built(name: str, fields: dict[str, Any], kind: Any) -> Any:

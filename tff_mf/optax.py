@@ -91,7 +91,7 @@ def _clipped(flat: list[jax.Array], clip_norm: float, present: jax.Array | None)
         squares.append(jnp.sum(jnp.square(padded).reshape(len(leaf), side, width), axis=2))
     # A compiler would make one sum of both.
     squares = jax.lax.optimization_barrier(squares)
-    norms = jnp.sqrt(sum(jnp.sum(each, axis=1) for each in squares))
+    norms = jnp.sqrt(sum(jnp.sum(square, axis=1) for square in squares))
     roundings = max(2 * side + 3 for side in sides) + len(flat) + 8
     factors = jnp.minimum(1.0, clip_norm * (1 - roundings * _UNIT) / norms)
     factors = jnp.where(jnp.isfinite(norms) & (True if present is None else present), factors, 0.0)[:, np.newaxis]
@@ -117,7 +117,7 @@ def _on_grid(flat: list[jax.Array], clip_norm: float, present: jax.Array | None,
 
 
 def _squares(wide: list[jax.Array]) -> jax.Array:
-    return sum((jnp.sum(jnp.square(each.astype(jnp.float64)), axis=1) for each in wide), start=jnp.zeros([]))
+    return sum((jnp.sum(jnp.square(leaf.astype(jnp.float64)), axis=1) for leaf in wide), start=jnp.zeros([]))
 
 
 def correlated_noise(plan: Plan) -> optax.GradientTransformation:
@@ -174,8 +174,8 @@ def correlated_noise(plan: Plan) -> optax.GradientTransformation:
         row, state = stream(_dimension(updates)).next(state)
         parts = jnp.split(row, [sum(leaf.size for leaf in leaves[:end]) for end in range(1, len(leaves))])
         noised = [
-            ((leaf.astype(row.dtype) + part.reshape(leaf.shape)) * unit_of(plan) / plan.clients_per_round).astype(kind)
-            for leaf, part, kind in zip(leaves, parts, kinds, strict=True)
+            ((leaf.astype(row.dtype) + noise.reshape(leaf.shape)) * unit_of(plan) / plan.clients_per_round).astype(kind)
+            for leaf, noise, kind in zip(leaves, parts, kinds, strict=True)
         ]
         return jax.tree.unflatten(tree, noised), state
 
@@ -218,8 +218,8 @@ def _of_members(axis_size: int, batched: list[bool], done: jax.Array, leaf: jax.
 
 def _check_whole(tree: Any) -> None:
     """Raises if a wrapper has taken leaves away, which nothing would add noise to."""
-    leaves = jax.tree.leaves(tree, is_leaf=lambda each: isinstance(each, optax.MaskedNode))
-    if any(isinstance(each, optax.MaskedNode) for each in leaves):
+    leaves = jax.tree.leaves(tree, is_leaf=lambda leaf: isinstance(leaf, optax.MaskedNode))
+    if any(isinstance(leaf, optax.MaskedNode) for leaf in leaves):
         raise InputValueError(
             "updates lack leaves that optax.masked or multi_transform took away, and that would have no noise: put "
             "correlated_noise first and outermost, and wrap what follows it."

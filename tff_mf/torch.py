@@ -73,34 +73,34 @@ def clipped_sum(
     """
     if not _SMALLEST_NORM <= validation.positive("clip_norm", clip_norm) <= _LARGEST_NORM:
         raise InputValueError(f"clip_norm={clip_norm!r} must be at least {_SMALLEST_NORM} and at most {_LARGEST_NORM}.")
-    if len({tuple(each.shape[:1]) for each in gradients}) != 1 or gradients[0].dim() == 0:
-        shapes = [tuple(each.shape) for each in gradients]
+    if len({tuple(leaf.shape[:1]) for leaf in gradients}) != 1 or gradients[0].dim() == 0:
+        shapes = [tuple(leaf.shape) for leaf in gradients]
         raise InputValueError(f"gradients of the shapes {shapes} must have one entry for each example of a batch.")
     wide = [
-        each.to(torch.float32).flatten(1) if each.dim() > 1 else each.to(torch.float32)[:, None] for each in gradients
+        leaf.to(torch.float32).flatten(1) if leaf.dim() > 1 else leaf.to(torch.float32)[:, None] for leaf in gradients
     ]
     norms = torch.sqrt(_squares(wide))
     taken = torch.isfinite(norms) if present is None else torch.isfinite(norms) & present
     if grid is None:
         factors = torch.clamp(clip_norm * (1 - _MARGIN) / norms, max=1.0)
         factors = torch.where(taken & (factors >= _SMALLEST_FACTOR), factors, 0.0).to(torch.float32)
-        terms = [torch.where((factors > 0)[:, None], each * factors[:, None], 0.0) for each in wide]
+        terms = [torch.where((factors > 0)[:, None], leaf * factors[:, None], 0.0) for leaf in wide]
     else:
         check_places(len(norms), grid)
-        scale, aim = scales(clip_norm, grid, sum(each.shape[1] for each in wide))
+        scale, aim = scales(clip_norm, grid, sum(leaf.shape[1] for leaf in wide))
         factors = torch.clamp(aim / norms, max=scale)
-        terms = [torch.round(each.to(torch.float64) * factors[:, None]) for each in wide]
+        terms = [torch.round(leaf.to(torch.float64) * factors[:, None]) for leaf in wide]
         # What rounding has made too long is made shorter, and rounded towards zero.
         squares = _squares(terms)
         shorter = torch.where(squares > grid.largest_norm**2, (grid.largest_norm - 2) / torch.sqrt(squares), 1.0)
-        terms = [torch.trunc(each * shorter[:, None]) for each in terms]
+        terms = [torch.trunc(leaf * shorter[:, None]) for leaf in terms]
         taken = taken & (_squares(terms) <= grid.largest_norm**2)
-        terms = [torch.where(taken[:, None], each, 0.0) for each in terms]
-    return [term.sum(dim=0).reshape(each.shape[1:]) for term, each in zip(terms, gradients, strict=True)]
+        terms = [torch.where(taken[:, None], leaf, 0.0) for leaf in terms]
+    return [term.sum(dim=0).reshape(leaf.shape[1:]) for term, leaf in zip(terms, gradients, strict=True)]
 
 
 def _squares(wide: Iterable[torch.Tensor]) -> torch.Tensor:
-    return sum((each.to(torch.float64).square().sum(dim=1) for each in wide), start=torch.zeros([]))
+    return sum((leaf.to(torch.float64).square().sum(dim=1) for leaf in wide), start=torch.zeros([]))
 
 
 def _fit(total: torch.Tensor, grid: grids.Grid) -> torch.Tensor:
@@ -141,13 +141,13 @@ class CorrelatedNoise:
     def __init__(self, plan: Plan, parameters: Iterable[torch.nn.Parameter], **settings: Any) -> None:
         check_central(plan)
         self._plan = plan
-        self._parameters = [each for each in parameters if each.requires_grad]
+        self._parameters = [parameter for parameter in parameters if parameter.requires_grad]
         if not self._parameters:
             raise InputTypeError("parameters has none that trains: pass model.parameters().")
-        devices = {each.device for each in self._parameters}
+        devices = {parameter.device for parameter in self._parameters}
         if len(devices) > 1:
             raise InputValueError(f"parameters are on the devices {sorted(map(str, devices))}: keep them on one.")
-        dimension = sum(each.numel() for each in self._parameters)
+        dimension = sum(parameter.numel() for parameter in self._parameters)
         self._stream = build_stream(
             plan.mechanism,
             dimension=dimension,
@@ -172,18 +172,18 @@ class CorrelatedNoise:
             InputValueError: If a sum has another shape, is in other units, or has fractions on a grid; after the plan's
                 last round.
         """
-        expected, found = ([tuple(each.shape) for each in tensors] for tensors in (self._parameters, sums))
-        if found != expected:
-            raise InputValueError(f"sums of the shapes {found} must be shaped like the parameters, {expected}.")
-        check_units({str(each.dtype).removeprefix("torch.") for each in sums}, self._plan)
+        expected, shapes = ([tuple(tensor.shape) for tensor in tensors] for tensors in (self._parameters, sums))
+        if shapes != expected:
+            raise InputValueError(f"sums of the shapes {shapes} must be shaped like the parameters, {expected}.")
+        check_units({str(tensor.dtype).removeprefix("torch.") for tensor in sums}, self._plan)
         grid = self._plan.grid
         if grid is not None:
-            check_integers(all(bool(_fit(each, grid)) for each in sums), self._plan)
+            check_integers(all(bool(_fit(tensor, grid)) for tensor in sums), self._plan)
         row, self._state = self._stream.next(self._state)
-        parts = row.split([each.numel() for each in self._parameters])
+        parts = row.split([tensor.numel() for tensor in self._parameters])
         means = [
-            (total.to(row.dtype) + part.reshape(total.shape)) * unit_of(self._plan) / self._plan.clients_per_round
-            for total, part in zip(sums, parts, strict=True)
+            (total.to(row.dtype) + noise.reshape(total.shape)) * unit_of(self._plan) / self._plan.clients_per_round
+            for total, noise in zip(sums, parts, strict=True)
         ]
         for parameter, mean in zip(self._parameters, means, strict=True):
             parameter.grad = mean.to(parameter.dtype)

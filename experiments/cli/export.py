@@ -1,14 +1,15 @@
 """`tff-mf export`: a deployment, or a trained model, as files."""
 
 import pathlib
+from typing import Any
 
 import rich_click as click
 
 from tff_mf.base import required_packages, validation
-from tff_mf.numerics import digits
+from tff_mf.base.errors import InputValueError
 
-from ..output.console import Facts
-from ..runs.names import PLANNED
+from ..output.console import Facts, Markdown
+from ..runs.names import RUN_JSON, SETTINGS_TOML
 from . import _options
 from ._screens import Answer
 
@@ -30,102 +31,81 @@ from ._screens import Answer
 @click.option("--task-name", metavar="NAME", help="Name of the task for devices; by default derived from the settings.")
 @_options.option("grid")
 @_options.option("insecure_seed")
-def export(
-    source: str,
-    out: str,
-    model_only: bool,
-    round_minutes: float,
-    population: int | None,
-    task_name: str | None,
-    grid: int | str | None,
-    insecure_seed: int | None,
-) -> Answer:
+def export(source: str, out: str, model_only: bool, grid: Any, insecure_seed: int | None, **more: Any) -> Answer:
     """Write a deployment: graphs for server and devices, artifact, planned report, policy and SHA256SUMS.
 
-    RUN is a folder of `tff-mf train`, CONFIG a TOML file of its settings; --grid is theirs if not given. A deployment
-    starts from the beginning, with the whole cohort and all of its noise.
+    RUN is a folder of `tff-mf train` or `private_fed_avg`, CONFIG a TOML file of the settings of `tff-mf train`; --grid
+    is theirs if not given. A deployment starts from the beginning, with the whole cohort and all of its noise. Of a run
+    of `private_fed_avg`, whose `model_fn` is not in its folder, the graphs for devices are left out.
 
-    With --model-only, RUN is a finished run, or a finished deployment, and its trained model is written as SavedModel
-    and for TensorFlow Lite; none of the server's state is.
+    With --model-only, RUN is a finished run of `tff-mf train`, or a finished deployment, and its trained model is
+    written as SavedModel and for TensorFlow Lite; none of the server's state is.
     """
     if model_only:
         _options.check_together({"model_only": {"source", "out", "as_json"}})
         return _of_model(pathlib.Path(source), pathlib.Path(out))
     # First, so that wrong values are refused before a data set is made.
-    validation.positive("round_minutes", round_minutes)
-    if population is not None:
-        validation.whole("population", population)
+    validation.positive("round_minutes", more["round_minutes"])
+    if more["population"] is not None:
+        validation.whole("population", more["population"])
     required_packages.packages("Exporting", "tensorflow", "tensorflow_privacy", "tensorflow_federated")
-    from .. import bundles
+    from ..guard import export as exporting
     from ..output import progress
+    from ..output.files import check_new_folder
 
-    if task_name is not None:
-        bundles.check_task_name(task_name)
-    folder = pathlib.Path(out)
-    bundles.check_new_folder(folder)
-    found = bundles.read_source(pathlib.Path(source), insecure_seed=insecure_seed, grid=grid)
-
-    from .. import reports
-    from ..bundles import building
-
+    if more["task_name"] is not None:
+        exporting.check_task_name(more["task_name"])
+    run, folder = pathlib.Path(source), pathlib.Path(out)
+    check_new_folder(folder)
+    of_settings = not (run / RUN_JSON).is_file() or (run / SETTINGS_TOML).is_file()
     with progress.bar("export", 4):
-        made = building.export(found, folder, round_minutes=round_minutes, population=population, task_name=task_name)
-    planned, privacy = reports.read(folder / PLANNED), found.privacy
-    k, b = privacy.participation.max_participations, privacy.participation.min_sep
+        if of_settings:
+            from ..training import deployment
+
+            settings = deployment.read_source(run, insecure_seed=insecure_seed, grid=grid)
+            made = deployment.write(settings, folder, **more)
+        else:
+            for name, value in (("grid", grid), ("insecure_seed", insecure_seed)):
+                if value is not None:
+                    raise InputValueError(f"{name}={value!r} goes with settings of tff-mf train: leave it out.")
+            from ..guard import private_training
+
+            made = private_training.export_server(run, folder, **more)
+    without = "" if of_settings else " Graphs for devices need its model_fn: training.export(folder) writes them too."
+    graph = max(stage["graph_bytes"] for stage in made.graphs["stages"].values())
+    lite = made.graphs.get("lite", {"path": None, "reason": "no graphs for devices"})
     facts = {
         "out": str(folder),
-        "test_only": privacy.insecure,
-        "clients_per_round": privacy.clients_per_round,
-        "noise_multiplier": privacy.noise_multiplier,
-        "epsilon": planned.claim.epsilon,
-        "delta": privacy.delta,
-        "state": planned.claim.state,
-        "headline": planned.headline,
-        "min_sep": b,
-        "max_participations": k,
-        "timer_hours": made["timer_hours"],
-        "task_name": made["task_name"],
-        "largest_graph_bytes": max(stage["graph_bytes"] for stage in made["stages"].values()),
-        "grid": made["grid"],
-        "lite": made["lite"]["path"],
-        "lite_reason": made["lite"]["reason"] or None,
+        "task_name": made.policy.task_name,
+        "timer_hours": made.policy.timer_seconds / 3600,
+        "largest_graph_bytes": graph,
+        "lite": lite["path"],
+        "lite_reason": lite["reason"] or None,
+        "planned": made.planned.as_json(),
     }
-    grid, often = facts["grid"], f"in at most {k} rounds, at least {b} apart" if k > 1 else "in one round"
-    numbers = "floats: the guarantee holds for real numbers only, and --grid auto closes the difference"
-    if grid is not None:
-        numbers = (
-            f"integers of {grid['bits']} bits; at most {grid['max_clients']} clients in a sum of {grid['integers']}"
-        )
     rows = [
-        ("guarantee", planned.headline),
-        # Rounded down: the bundle has at least this noise.
-        (
-            "a round",
-            f"{privacy.clients_per_round} clients, noise multiplier σ {digits.downwards(privacy.noise_multiplier)}",
-        ),
-        ("a device", f"takes part {often}; its timer runs {facts['timer_hours']:g} h"),
-        ("numbers", numbers),
-        ("largest graph", f"{facts['largest_graph_bytes'] / 1e6:.1f} MB"),
-        ("Lite graph", facts["lite"] or f"none: {facts['lite_reason']}"),
+        ("a device", f"waits {facts['timer_hours']:g} h between its rounds, by its timer"),
+        ("largest graph", f"{graph / 1e6:.1f} MB"),
+        ("Lite graph", lite["path"] or f"none: {lite['reason']}"),
     ]
-    test_only = ": TEST ONLY, without privacy" if privacy.insecure else ""
-    return Answer(facts, [f"wrote a deployment to {folder}{test_only}", Facts(rows)])
+    from .. import reports
+
+    page = Markdown(reports.markdown(made.planned, appendix=False))
+    return Answer(facts, [f"wrote a deployment to {folder}.{without}", Facts(rows), page])
 
 
 def _of_model(run: pathlib.Path, out: pathlib.Path) -> Answer:
     """Writes the trained model of a run."""
     required_packages.packages("Exporting", "tensorflow", "tensorflow_privacy", "tensorflow_federated")
-    from .. import bundles
     from ..output import progress
+    from ..output.files import check_new_folder
+    from ..training import deployment
 
     # Before TensorFlow is loaded, so that errors come at once.
-    bundles.check_trained(run)
-    bundles.check_new_folder(out)
-
-    from ..bundles import publishing
-
+    deployment.check_trained(run)
+    check_new_folder(out)
     with progress.bar("export", 3):
-        result = publishing.export_model(run, out)
+        result = deployment.write_model(run, out)
     rows = [
         ("guarantee", result["headline"]),
         ("parameters", f"{result['parameters']:,}"),

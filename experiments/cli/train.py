@@ -131,7 +131,6 @@ def _planned(
     """Returns the privacy plan of a run; what can be refused is, all at once, before a mechanism is optimized."""
     from ..runs import run_record, statable
     from ..runs.together import check_together
-    from ..training import data_sizes
     from ..training.datasets import named_data
 
     begun = run_record.begun_record(folder) if resume else None
@@ -144,10 +143,9 @@ def _planned(
             statable.check_asked(noise_multiplier=settings.noise_multiplier, insecure_seed=insecure_seed)
 
     def check_data() -> None:
-        named_data.check_dataset(settings.dataset)
-        data = named_data.given_file(settings.dataset)
+        data = named_data.check_dataset(settings.dataset)
         if data is not None and not resume:
-            data_sizes.check_file(settings, data, without_epsilon=without_epsilon)
+            named_data.check_sizes(settings, data, without_epsilon=without_epsilon)
 
     checks = [check_noise, check_data, check_model]
     if not resume:
@@ -172,7 +170,7 @@ def _data(dataset: str, stated: tff_mf.Plan | None) -> pathlib.Path:
 
     data = named_data.data_file(dataset)
     if stated is not None:
-        clients = len(sqlite.load(data).train.client_ids)
+        clients = len(sqlite.clients(sqlite.checked(data), sqlite.TRAIN))
         statable.check_statable(stated, population=stated.deployed_population(clients))
     return data
 

@@ -1,6 +1,7 @@
 """The data of clients that a private training reads, checked before anything is computed on them."""
 
 import contextlib
+import functools
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -13,9 +14,10 @@ import tff_mf
 from tff_mf.base import validation
 from tff_mf.base.errors import InputTypeError, InputValueError
 
-from ..sampling.data_source import CohortReader, check_ends
+from ..sampling.data_source import ClientDatasets, Clients, CohortReader, check_ends
 
-ClientData = tff.simulation.datasets.ClientData
+# Of TFF, or clients whose data are read in another way.
+ClientData = tff.simulation.datasets.ClientData | Clients
 
 # TFF sends no larger dataset.
 MOST_DATASET_BYTES = 100 * 1024**2
@@ -93,12 +95,14 @@ class DataOfClients(contextlib.AbstractContextManager["DataOfClients"]):
     def __init__(self, plan: tff_mf.Plan, taken: tff.Type) -> None:
         self._plan, self._taken = plan, taken
         self._reader = CohortReader()
+        # Tracing a data set takes a second: of the clients that train, and of those that evaluate.
+        self._datasets_of = functools.lru_cache(maxsize=2)(ClientDatasets)
         # Whether the first elements of a cohort were read, where nothing else says that there are any.
         self._looked = False
 
     def begin(self, client_data: ClientData, clients: Sequence[str]) -> None:
         """Begins to read the cohort that comes next."""
-        self._reader.begin(client_data, clients)
+        self._reader.begin(self._clients_of(client_data), clients)
 
     def of_cohort(
         self, cohort_data: Mapping[str, tf.data.Dataset] | ClientData, cohort: Sequence[str], number: int
@@ -166,14 +170,17 @@ class DataOfClients(contextlib.AbstractContextManager["DataOfClients"]):
 
     def _read(self, argument: str, client_data: ClientData, clients: Sequence[str]) -> list[Any]:
         """Returns the data of clients, which may have been read already."""
-        datasets = self._reader.datasets(client_data)
-        self._check_type(argument, datasets.federated_type.member.element)
-        if missing := len(set(clients) - datasets.client_ids):
+        source = self._clients_of(client_data)
+        self._check_type(argument, source.element_type)
+        if missing := len(set(clients) - source.client_ids):
             raise InputValueError(
                 f"{argument} lacks {missing} clients of the cohort: pass the ClientData whose client_ids "
                 "training.cohorts was given, or {client: dataset} of the clients that are there."
             )
-        return self._reader.read(client_data, clients)
+        return self._reader.read(source, clients)
+
+    def _clients_of(self, client_data: ClientData) -> Clients:
+        return client_data if isinstance(client_data, Clients) else self._datasets_of(client_data)
 
     def _check_sent(self, clients: Iterable[str], data: Sequence[Any], cohort: Sequence[str], number: int) -> None:
         """Raises unless the data of a cohort can be sent, and warns of clients without an element.

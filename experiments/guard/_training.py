@@ -2,6 +2,10 @@
 
 import contextlib
 import dataclasses
+import os
+import pathlib
+import typing
+import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -19,17 +23,19 @@ from .. import reports
 from ..runs import model_file, names
 from ..runs.folders import delete_keys, keep_evaluated, read_evaluated
 from ..sampling import CohortPlan
-from . import weight_names
+from . import export, weight_names
 from ._client_data import ClientData, DataOfClients, warn_of_size
 from .drawing import checked_clients
-from .rounds import Computing, Rounds
+from .rounds import SIMULATION_LOOP, Computing, Rounds
 from .run_guard import RunGuard
 
 Model = Callable[[], tff.learning.models.VariableModel] | tff.learning.models.FunctionalModel
 Sampler = Callable[[Sequence[str]], Sequence[str]]
+Build = Callable[[aggregators.MFAggregationFactory], tff.learning.templates.LearningProcess]
 
-# TensorFlow compiles what DATASET_REDUCE does for each client anew.
-LOOP = tff.learning.LoopImplementation.DATASET_ITERATOR
+
+class NoLiteWarning(UserWarning):
+    """The devices' graph of an export could not be converted for TensorFlow Lite; the SavedModel is there."""
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -63,11 +69,12 @@ class PrivateTraining:
         guard: RunGuard,
         *,
         ends: contextlib.ExitStack,
+        for_devices: Build,
         sampler: Sampler | None,
         initial_weights: tff.learning.models.ModelWeights | None,
     ) -> None:
         self.plan, self.process, self.aggregator, self.guard = plan, process, aggregator, guard
-        self._model_fn, self._sampler = model_fn, sampler
+        self._model_fn, self._sampler, self._for_devices = model_fn, sampler, for_devices
         self._called = weight_names.of_model(model_fn)
         # Of a run that has ended: its checkpoints are deleted, and nothing is computed any more but evaluations.
         self._final: tff.learning.models.ModelWeights | None = None
@@ -188,7 +195,8 @@ class PrivateTraining:
         if isinstance(data, tf.data.Dataset):
             datasets = self._data.of_evaluation([data])
         else:
-            validation.instance("data", data, (Mapping, ClientData), "pass {id: dataset}, so that ids can be compared")
+            kinds = (Mapping, *typing.get_args(ClientData))
+            validation.instance("data", data, kinds, "pass {id: dataset}, so that ids can be compared")
             clients = list(data if isinstance(data, Mapping) else data.client_ids)
             if self.plan.secret_cohorts and not self._clients:
                 raise InputValueError(
@@ -205,7 +213,9 @@ class PrivateTraining:
             datasets = self._data.of_evaluation(list(data.values()) if isinstance(data, Mapping) else data)
             self._add_evaluated(clients)
         if self._evaluation is None:
-            self._evaluation = tff.learning.algorithms.build_fed_eval(self._model_fn, loop_implementation=LOOP)
+            self._evaluation = tff.learning.algorithms.build_fed_eval(
+                self._model_fn, loop_implementation=SIMULATION_LOOP
+            )
         with self._released():
             start = self._evaluation.initialize()
             weights = self.process.get_model_weights(self._engine.state) if self._final is None else self._final
@@ -225,8 +235,8 @@ class PrivateTraining:
         with self._released():
             weights = self.process.get_model_weights(self._engine.state)
             return tff.learning.models.ModelWeights(
-                trainable=[np.asarray(each) for each in weights.trainable],
-                non_trainable=[np.asarray(each) for each in weights.non_trainable],
+                trainable=[np.asarray(weight) for weight in tf.nest.flatten(weights.trainable)],
+                non_trainable=[np.asarray(weight) for weight in tf.nest.flatten(weights.non_trainable)],
             )
 
     def report(self, *, end: bool | None = None) -> reports.Report:
@@ -257,6 +267,54 @@ class PrivateTraining:
         delete_keys(self.guard.folder)
         self._report = reports.write(self.guard.folder, realised=True)
         return self._report
+
+    def export(
+        self,
+        out: str | os.PathLike[str],
+        *,
+        batch_size: int,
+        client_epochs: int = 1,
+        max_examples: int | None = None,
+        longest_round: float = 15.0,
+        task_name: str | None = None,
+    ) -> reports.Report:
+        """Writes a deployment of the plan as files, or nothing if it fails, and returns its planned report.
+
+        It begins with the model that this training began with, for the clients of the plan, as docs/deployment.md
+        describes. It is another run: if the same people take part in both, the two guarantees compose.
+
+        Args:
+            out: The new folder to write.
+            batch_size: Number of examples in a device's batch.
+            client_epochs: Number of passes that a device makes over its examples.
+            max_examples: Maximum number of examples that a device uses in one round, over all passes; `None` for all.
+            longest_round: Minutes of the longest round: devices wait for `min_sep` of them.
+            task_name: Name of the task for devices; by default it is derived from the plan.
+
+        Raises:
+            InputValueError: If no ε can be stated, the plan has restarts, or the folder is not empty.
+        """
+        self._check_open()
+        first = model_file.read_from(self.guard.folder, names.FIRST_MODEL)
+        written = export.write_private(
+            self.guard.folder,
+            pathlib.Path(out),
+            self._for_devices,
+            tff.learning.models.ModelWeights(*(list(part.values()) for part in first)),
+            round_minutes=longest_round,
+            task_name=task_name,
+            batch_size=batch_size,
+            client_epochs=client_epochs,
+            max_examples=max_examples,
+        )
+        if reason := written.graphs["lite"]["reason"]:
+            warnings.warn(
+                f"out={str(out)!r} has no graph for TensorFlow Lite: {reason} Those of a FunctionalModel, as of "
+                "tff.learning.models.functional_model_from_keras, are converted more often.",
+                NoLiteWarning,
+                stacklevel=2,
+            )
+        return written.planned
 
     def close(self) -> None:
         """Ends the worker, and lets other processes use the folder. The run can be continued from there."""
@@ -364,10 +422,13 @@ class PrivateTraining:
     def _end(self) -> None:
         """Writes the model, then that the run has ended: nothing is read from checkpoints from there on, or written."""
         model = self.model()
-        parts = (dict(zip(*part, strict=True)) for part in zip(self._called, model, strict=True))
-        files.write_atomically(self.guard.folder / names.MODEL, model_file.content(*parts))
+        self._write_model(model, names.MODEL)
         self.guard.record_end()
         self._final, self._engine.state = model, None
+
+    def _write_model(self, model: tff.learning.models.ModelWeights, name: str) -> None:
+        parts = (dict(zip(*part, strict=True)) for part in zip(self._called, model, strict=True))
+        files.write_atomically(self.guard.folder / name, model_file.content(*parts))
 
     def _take_up_end(self) -> None:
         """Reads the model and the report of a run that has ended."""
@@ -384,6 +445,8 @@ class PrivateTraining:
         """Goes on with the newest state on disk, in a worker that is there."""
         self._engine.resume(every_round=True)
         self._stale = False
+        if self.rounds_done == 0:
+            self._write_model(self.model(), names.FIRST_MODEL)
 
     @contextlib.contextmanager
     def _released(self) -> Iterator[None]:

@@ -4,10 +4,11 @@
 """
 
 import contextlib
+import functools
 import os
 import pathlib
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -19,12 +20,16 @@ from tff_mf.base.errors import InputTypeError, InputValueError
 
 from ... import aggregators
 from ...aggregators.resident.worker import end_with_program
+from ..runs import model_file
 from ..runs.metrics import NOT_TRAINING
+from ..runs.names import FIRST_MODEL
 from ..runs.rules import check_same
-from ..runs.run_record import begun_record
+from ..runs.run_record import begun_record, read_record
+from . import export
 from ._client_data import CohortSizeWarning
 from ._models import checked_dimension
-from ._training import LOOP, Model, PrivateTraining, Sampler
+from ._training import Model, PrivateTraining, Sampler
+from .rounds import DEVICE_LOOP, SIMULATION_LOOP
 from .run_guard import begun_plan, open_guard
 
 __all__ = [
@@ -34,6 +39,13 @@ __all__ = [
     "private_fed_sgd",
 ]
 
+_FED_AVG, _FED_SGD = "private_fed_avg", "private_fed_sgd"
+# TFF's optimizers of which `run.json` has all numbers, so that a process can be built from it.
+_REBUILT = {
+    "_SGD": tff.learning.optimizers.build_sgdm,
+    "_Adam": tff.learning.optimizers.build_adam,
+    "_RMSprop": tff.learning.optimizers.build_rmsprop,
+}
 # Arguments of TFF's builders that would void the guarantee, each with the remedy.
 _REFUSED = {
     "metrics_aggregator": "metrics of the clients that train are a release without noise; use training.evaluate(...) "
@@ -91,22 +103,10 @@ def private_fed_avg(
         InputTypeError: If an argument is of the wrong type.
         InputValueError: If an argument would void the guarantee, or the folder holds another run.
     """
-    _refuse("private_fed_avg", refused)
     server = tff.learning.optimizers.build_sgdm(1.0) if server_optimizer_fn is None else server_optimizer_fn
-    _check_optimizers(client_optimizer_fn=client_optimizer_fn, server_optimizer_fn=server)
-
-    def build(mean: aggregators.MFAggregationFactory) -> tff.learning.templates.LearningProcess:
-        return tff.learning.algorithms.build_unweighted_fed_avg(
-            model_fn,
-            client_optimizer_fn=client_optimizer_fn,
-            server_optimizer_fn=server,
-            model_aggregator=mean,
-            metrics_aggregator=aggregators.withhold_metrics,
-            loop_implementation=LOOP,
-        )
-
-    about = _about("private_fed_avg", client_optimizer=client_optimizer_fn, server_optimizer=server)
-    return _opened(plan, model_fn, build, folder, about, sampler=sampler, initial_weights=initial_weights)
+    optimizers = {"client_optimizer_fn": client_optimizer_fn, "server_optimizer_fn": server}
+    more = {"sampler": sampler, "initial_weights": initial_weights, **refused}
+    return _opened(_FED_AVG, plan, model_fn, optimizers, folder, **more)
 
 
 def private_fed_sgd(
@@ -124,59 +124,60 @@ def private_fed_sgd(
     Formal guarantee, arguments and errors: as for `private_fed_avg`, without the clients' optimizer; the server's is
     SGD with learning rate 0.1 if `server_optimizer_fn` is `None`.
     """
-    _refuse("private_fed_sgd", refused)
     server = tff.learning.optimizers.build_sgdm(0.1) if server_optimizer_fn is None else server_optimizer_fn
-    _check_optimizers(server_optimizer_fn=server)
-
-    def build(mean: aggregators.MFAggregationFactory) -> tff.learning.templates.LearningProcess:
-        return tff.learning.algorithms.build_fed_sgd(
-            model_fn,
-            server_optimizer_fn=server,
-            model_aggregator=tff.aggregators.as_weighted_aggregator(mean),
-            metrics_aggregator=aggregators.withhold_metrics,
-            loop_implementation=LOOP,
-        )
-
-    about = _about("private_fed_sgd", server_optimizer=server)
-    return _opened(plan, model_fn, build, folder, about, sampler=sampler, initial_weights=initial_weights)
+    optimizers = {"server_optimizer_fn": server}
+    more = {"sampler": sampler, "initial_weights": initial_weights, **refused}
+    return _opened(_FED_SGD, plan, model_fn, optimizers, folder, **more)
 
 
-def _refuse(function: str, given: Mapping[str, Any]) -> None:
-    """Raises if an argument is given that the function does not take."""
-    for name in given:
-        if name in _REFUSED:
-            raise InputValueError(f"{name}= cannot be given to {function}: {_REFUSED[name]}.")
-        raise InputTypeError(f"{name}= is no argument of {function}.")
+def _process(
+    model: Model,
+    mean: aggregators.MFAggregationFactory,
+    loop: tff.learning.LoopImplementation,
+    optimizers: Mapping[str, tff.learning.optimizers.Optimizer],
+) -> tff.learning.templates.LearningProcess:
+    """Returns federated averaging's learning process, or that of federated SGD, whose clients have no optimizer."""
+    shared = {**optimizers, "metrics_aggregator": aggregators.withhold_metrics, "loop_implementation": loop}
+    if "client_optimizer_fn" in optimizers:
+        return tff.learning.algorithms.build_unweighted_fed_avg(model, model_aggregator=mean, **shared)
+    # TFF weights gradients by numbers of examples, which are exact: here each client weighs the same.
+    weighted = tff.aggregators.as_weighted_aggregator(mean)
+    return tff.learning.algorithms.build_fed_sgd(model, model_aggregator=weighted, **shared)
 
 
-def _check_optimizers(**given: Any) -> None:
-    """Raises unless each is TFF's: with one of Keras, TFF itself fails without a name."""
-    for name, value in given.items():
-        remedy = "such as tff.learning.optimizers.build_sgdm(0.1); TFF 0.87 takes no Keras optimizers"
-        validation.instance(name, value, tff.learning.optimizers.Optimizer, remedy)
-
-
-def _about(function: str, **optimizers: tff.learning.optimizers.Optimizer) -> dict[str, Any]:
+def _about(engine: str, optimizers: Mapping[str, tff.learning.optimizers.Optimizer]) -> dict[str, Any]:
     """Returns what `run.json` says of a training that its plan does not: what trains, and how fast.
 
     A schedule of learning rates is a function, and only its presence is noted.
     """
-    about: dict[str, Any] = {"engine": function}
+    about: dict[str, Any] = {"engine": engine}
     for name, optimizer in optimizers.items():
         numbers = optimizer.get_hparams(optimizer.initialize([tf.TensorSpec([1])]))
-        about[name] = {"kind": type(optimizer).__name__, **{key: float(value) for key, value in numbers.items()}}
+        numbers = {key: float(value) for key, value in numbers.items()}
+        about[name.removesuffix("_fn")] = {"kind": type(optimizer).__name__, **numbers}
     return about
 
 
 def _opened(
+    engine: str,
     plan: tff_mf.Plan,
     model_fn: Model,
-    build: Callable[[aggregators.MFAggregationFactory], tff.learning.templates.LearningProcess],
+    optimizers: Mapping[str, tff.learning.optimizers.Optimizer],
     folder: str | os.PathLike[str],
-    about: Mapping[str, Any],
-    **more: Any,
+    *,
+    sampler: Sampler | None,
+    initial_weights: tff.learning.models.ModelWeights | None,
+    **refused: Any,
 ) -> PrivateTraining:
     """Returns the training of a folder, a new one or one that is resumed."""
+    for name in refused:
+        if name in _REFUSED:
+            raise InputValueError(f"{name}= cannot be given to {engine}: {_REFUSED[name]}.")
+        raise InputTypeError(f"{name}= is no argument of {engine}.")
+    for name, optimizer in optimizers.items():
+        # With one of Keras, TFF itself fails without a name.
+        remedy = "such as tff.learning.optimizers.build_sgdm(0.1); TFF 0.87 takes no Keras optimizers"
+        validation.instance(name, optimizer, tff.learning.optimizers.Optimizer, remedy)
     # First: an error below may be the last of the program, and TFF would print one of its own after it.
     end_with_program()
     validation.instance("plan", plan, tff_mf.Plan, "make one with tff_mf.plan(...)")
@@ -191,25 +192,89 @@ def _opened(
     if before is not None:
         before.close()
     plan = begun_plan(path, plan.for_model(dimension))
+    about = _about(engine, optimizers)
     begun = begun_record(path)
     if begun is not None:
         # The noise is the same with another rate, and the model is not.
         check_same(about, {name: begun.about.get(name) for name in about}, run=str(path))
     mean = aggregators.MFAggregationFactory.of_plan(plan)
-    process = build(mean)
+    process = _process(model_fn, mean, SIMULATION_LOOP, optimizers)
     with contextlib.ExitStack() as ends:
         guard = ends.enter_context(
             open_guard(
                 path,
                 plan,
-                sampler=None if more["sampler"] is None else "the caller's own",
+                sampler=None if sampler is None else "the caller's own",
                 aggregator=mean,
                 ended=True,
-                about=dict(about),
+                about=about,
                 population=None if plan.population is None else plan.deployed_population(plan.population),
                 released_without_noise=[{"name": "metrics of evaluation", "of": NOT_TRAINING}],
             )
         )
-        training = PrivateTraining(plan, model_fn, process, mean, guard, ends=ends.pop_all(), **more)
+        training = PrivateTraining(
+            plan,
+            model_fn,
+            process,
+            mean,
+            guard,
+            ends=ends.pop_all(),
+            for_devices=functools.partial(_process, model_fn, loop=DEVICE_LOOP, optimizers=optimizers),
+            sampler=sampler,
+            initial_weights=initial_weights,
+        )
     _OPEN[path] = training
     return training
+
+
+def export_server(run: pathlib.Path, out: pathlib.Path, **more: Any) -> export.Exported:
+    """Writes the bundle of a run whose `model_fn` is not here: without graphs for devices.
+
+    The server's graphs follow from the files of the run: its plan, its optimizers, and its first model.
+
+    Args:
+        run: The run's folder.
+        out: As for `export.write_private`.
+        more: Other arguments of `export.write_private`.
+
+    Raises:
+        InputValueError: If something else made the run, or its files do not have all of an optimizer.
+    """
+    about = read_record(run).about
+    if about.get("engine") not in (_FED_AVG, _FED_SGD):
+        raise InputValueError(
+            f"run={str(run)!r} is no run of tff-mf train or private_fed_avg, whose learning process is known: "
+            "aggregators.export_process exports one of your own."
+        )
+    optimizers = {}
+    for name in about.keys() & {"client_optimizer", "server_optimizer"}:
+        numbers = dict(about[name])
+        if (kind := numbers.pop("kind")) not in _REBUILT:
+            raise InputValueError(
+                f"{name}={kind!r} of the run in {str(run)!r} does not follow from its files: open the run with "
+                "private_fed_avg, and call training.export(folder)."
+            )
+        optimizers[f"{name}_fn"] = _REBUILT[kind](**numbers)
+    first = model_file.read_from(run, FIRST_MODEL)
+    weights = tff.learning.models.ModelWeights(*(list(part.values()) for part in first))
+    build = functools.partial(_process, _stand_in(weights), loop=DEVICE_LOOP, optimizers=optimizers)
+    return export.write_private(run, out, build, weights, batch_size=None, **more)
+
+
+def _stand_in(weights: tff.learning.models.ModelWeights) -> tff.learning.models.FunctionalModel:
+    """Returns a model with given weights, and with any loss: the graphs of a server have nothing else of a model."""
+
+    @tf.function
+    def predicted(weights: Any, inputs: tf.Tensor, training: bool) -> tf.Tensor:
+        return inputs + tf.add_n([tf.reduce_sum(weight) for weight in weights[0]])
+
+    @tf.function
+    def loss(outputs: tf.Tensor, labels: tf.Tensor, sample_weight: Any = None) -> tf.Tensor:
+        return tf.reduce_sum(outputs - labels)
+
+    return tff.learning.models.FunctionalModel(
+        initial_weights=(weights.trainable, weights.non_trainable),
+        predict_on_batch_fn=predicted,
+        loss_fn=loss,
+        input_spec=(tf.TensorSpec([None]), tf.TensorSpec([None])),
+    )

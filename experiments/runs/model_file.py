@@ -62,14 +62,14 @@ def read(content: bytes) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
         raise ValueError(str(error)) from error
 
 
-def read_from(folder: pathlib.Path) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-    """Returns the trained model in the folder of a run, as `read` does.
+def read_from(folder: pathlib.Path, file: str = MODEL) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """Returns the trained model in the folder of a run, or another one that is there, as `read` does.
 
     Raises:
         InputValueError: If it is missing or damaged.
     """
     try:
-        return read((folder / MODEL).read_bytes())
+        return read((folder / file).read_bytes())
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
-        raise InputValueError(f"run={str(folder)!r}: {MODEL} is missing or damaged: {reason}. Put it back.") from error
+        raise InputValueError(f"run={str(folder)!r}: {file} is missing or damaged: {reason}. Put it back.") from error

@@ -8,6 +8,8 @@ SETTINGS_TOML = "configuration.toml"
 CALIBRATED = "calibrated.json"
 # A copy of the model that training starts from, if one was given.
 INITIAL_MODEL = "initial_model.safetensors"
+# Of a private training: the model that it began with, given or not, which its export begins with.
+FIRST_MODEL = "first_model.safetensors"
 PLANNED, PLANNED_TEXT, PLANNED_PAGE = "planned.json", "planned.md", "planned.html"
 
 # Written round by round.

@@ -106,8 +106,6 @@ class RunSettings(PrivacySettings, kw_only=True):
             of the test clients, which are then left out of the test, as in the papers.
         test_examples: Test sentences that the final model is measured on, once: a number, or `all`.
         seed: Seed of cohorts and initial model, never of noise.
-        reference_model: Whether clients compute with TFF's own Keras model: the same model up to the order of float32
-            sums, in more than twice the time. Its fields in files are the same.
 
     Example:
         >>> RunSettings(rounds=8, clients_per_round=2, delta=1e-6, min_sep=4, max_participations=2).participation()
@@ -152,7 +150,6 @@ class RunSettings(PrivacySettings, kw_only=True):
     validation_split: str = "heldout"
     test_examples: Size | str = TEST_EXAMPLES
     seed: _Seed = 0
-    reference_model: bool = False
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -1,11 +1,11 @@
-"""Hands the data of planned cohorts to a TFF program."""
+"""The data of cohorts: read for a training, or handed to a TFF program."""
 
+import abc
 import concurrent.futures
 import contextlib
-import functools
 import json
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -38,16 +38,28 @@ def check_ends(argument: str, whose: str, dataset: tf.data.Dataset) -> None:
         )
 
 
-class ClientDatasets:
-    """The datasets of clients by their ids.
+class Clients(abc.ABC):
+    """Clients whose data are read a whole cohort at once.
+
+    Attributes:
+        client_ids: All clients, in their order.
+        element_type: The type of an element of their data, to TFF.
+    """
+
+    def __init__(self, client_ids: Iterable[str], element_type: tff.Type) -> None:
+        self.client_ids, self.element_type = dict.fromkeys(client_ids).keys(), element_type
+
+    @abc.abstractmethod
+    def read(self, clients: Sequence[str]) -> list[Any]:
+        """Returns the elements of each client, as a list or a dataset."""
+
+
+class ClientDatasets(Clients):
+    """The clients of TFF's `ClientData`.
 
     The way from a client's id to its dataset is traced once and then called, never built anew:
     building it in each round takes 50 times as long and leaks (about 2 MB a client with
     StackOverflow's preprocessing), because TensorFlow keeps the functions of every dataset.
-
-    Attributes:
-        client_ids: All clients.
-        federated_type: What a cohort's data is to TFF.
 
     Args:
         client_data: Raw or preprocessed clients.
@@ -62,11 +74,11 @@ class ClientDatasets:
         validation.instance(
             "client_data", client_data, tff.simulation.datasets.ClientData, "pass one of the splits of a data set"
         )
-        self.client_ids = frozenset(client_data.client_ids)
         if preprocess_fn is not None:
             client_data = client_data.preprocess(preprocess_fn)
+        super().__init__(client_data.client_ids, tff.types.tensorflow_to_type(client_data.element_type_structure))
+        self._specs = tf.nest.flatten(client_data.element_type_structure)
         dataset_of = client_data.serializable_dataset_fn
-        self._dataset_of = tf.function(dataset_of, input_signature=[tf.TensorSpec([], tf.string)])
 
         def one_after_another(clients: tf.Tensor) -> tf.data.Dataset:
             def numbered(number: tf.Tensor, client: tf.Tensor) -> tf.data.Dataset:
@@ -79,59 +91,56 @@ class ClientDatasets:
             options.experimental_optimization.apply_default_optimizations = False
             return every.with_options(options)
 
+        self._dataset_of = tf.function(dataset_of, input_signature=[tf.TensorSpec([], tf.string)])
         self._one_after_another = tf.function(one_after_another, input_signature=[tf.TensorSpec([None], tf.string)])
-        self._specs = tf.nest.flatten(client_data.element_type_structure)
-        element_type = tff.types.tensorflow_to_type(client_data.element_type_structure)
-        self.federated_type = tff.FederatedType(tff.SequenceType(element_type), tff.CLIENTS)
 
     def of(self, clients: Sequence[str]) -> list[tf.data.Dataset]:
         """Returns the datasets of clients, in their order."""
         return [self._dataset_of(tf.constant(client)) for client in clients]
 
-    def read(self, clients: Sequence[str]) -> list[list[Any]] | list[tf.data.Dataset]:
-        """Returns the elements of clients, in their order: all are read by one pipeline, which is much faster.
+    def read(self, clients: Sequence[str]) -> list[Any]:
+        """Returns the elements of each client: all are read by one pipeline, which is much faster.
 
         Elements that are no arrays of numbers are left in datasets.
 
         Raises:
             InputValueError: If the first client's dataset has no end: all are made in one way.
         """
-        if clients:
-            check_ends("client_data", "a client", self._dataset_of(tf.constant(clients[0])))
+        for dataset in self.of(clients[:1]):
+            check_ends("client_data", "a client", dataset)
         numbers = (
-            isinstance(each, tf.TensorSpec) and (each.dtype.is_floating or each.dtype.is_integer)
-            for each in self._specs
+            isinstance(spec, tf.TensorSpec) and (spec.dtype.is_floating or spec.dtype.is_integer)
+            for spec in self._specs
         )
         if not all(numbers):
             return self.of(clients)
-        found: list[list[Any]] = [[] for _ in clients]
+        elements: list[list[Any]] = [[] for _ in clients]
         if clients:
             for number, element in self._one_after_another(tf.constant(list(clients))).as_numpy_iterator():
-                found[number].append(element)
-        return found
+                elements[number].append(element)
+        return elements
 
 
 class CohortReader(contextlib.AbstractContextManager["CohortReader"]):
-    """Reads cohorts, of which the next one may be read in a thread already; it has ended when the block ends."""
+    """Reads cohorts, of which the next one may be read in a thread already; it has ended when the block ends.
+
+    An error of reading is raised when its cohort is due.
+    """
 
     def __init__(self) -> None:
-        # Tracing a data set takes a second: of the clients that train, and of those that evaluate.
-        self.datasets = functools.lru_cache(maxsize=2)(ClientDatasets)
         self._thread = concurrent.futures.ThreadPoolExecutor(1)
-        self._coming: tuple[ClientDatasets, list[str], concurrent.futures.Future[list[Any]]] | None = None
+        self._coming: tuple[Clients, list[str], concurrent.futures.Future[list[Any]]] | None = None
 
-    def begin(self, client_data: tff.simulation.datasets.ClientData, clients: Sequence[str]) -> None:
+    def begin(self, source: Clients, clients: Sequence[str]) -> None:
         """Begins to read the cohort that comes next."""
-        datasets = self.datasets(client_data)
-        self._coming = datasets, list(clients), self._thread.submit(datasets.read, clients)
+        self._coming = source, list(clients), self._thread.submit(source.read, clients)
 
-    def read(self, client_data: tff.simulation.datasets.ClientData, clients: Sequence[str]) -> list[Any]:
-        """Returns the data of a cohort, as `ClientDatasets.read` does."""
-        datasets = self.datasets(client_data)
+    def read(self, source: Clients, clients: Sequence[str]) -> list[Any]:
+        """Returns the data of a cohort, as `Clients.read` does."""
         coming, self._coming = self._coming, None
-        if coming is not None and coming[:2] == (datasets, list(clients)):
+        if coming is not None and coming[:2] == (source, list(clients)):
             return coming[2].result()
-        return datasets.read(clients)
+        return source.read(clients)
 
     def __exit__(self, *error: object) -> None:
         self._thread.shutdown()
@@ -164,7 +173,7 @@ class MinSepDataSource(tff.program.FederatedDataSource):
     ):
         self._datasets = ClientDatasets(client_data, preprocess_fn)
         validation.instance("plan", plan, CohortPlan, "make one with plan_cohorts")
-        missing = set(plan.client_ids).difference(self._datasets.client_ids)
+        missing = set(plan.client_ids) - self._datasets.client_ids
         if missing:
             raise InputValueError(
                 f"client_data lacks {len(missing)} clients of the plan, {min(missing)!r} for one; "
@@ -180,7 +189,7 @@ class MinSepDataSource(tff.program.FederatedDataSource):
 
     @property
     def federated_type(self) -> tff.FederatedType:
-        return self._datasets.federated_type
+        return tff.FederatedType(tff.SequenceType(self._datasets.element_type), tff.CLIENTS)
 
     def datasets(self, t: int) -> list[tf.data.Dataset]:
         """Returns the datasets of the clients of round `t`, in the order of `plan.cohort(t)`."""

@@ -1,43 +1,21 @@
-"""The batches of a cohort's clients, as TFF's preprocessing makes them: read ahead, together, and without padding."""
+"""The batches of clients' sentences, as TFF's preprocessing makes them: of a whole cohort at once."""
 
 import functools
 import itertools
-from collections.abc import Callable, Generator, Iterable, Sequence
-from concurrent import futures
-from typing import NamedTuple, TypeVar
+import pathlib
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from .datasets.sentences import ClientSentences
+from ..runs.settings import RunSettings
+from ..sampling.data_source import Clients
+from .datasets import sqlite
 
-_T = TypeVar("_T")
 _stackoverflow = tff.simulation.baselines.stackoverflow
 SEQUENCE_LENGTH = _stackoverflow.DEFAULT_SEQUENCE_LENGTH
-PADDING = 0
 Batch = tuple[np.ndarray, np.ndarray]
-
-
-def read_ahead(chunks: Iterable[_T]) -> Generator[_T, None, None]:
-    """Yields chunks, of which the next is read in a thread meanwhile: none of them may be `None`.
-
-    One thread reads and closes them, as connections to SQLite need it; it has ended when this generator is closed. An
-    error of reading is raised when its chunk is due.
-
-    Args:
-        chunks: Iterated over in the thread, one chunk ahead.
-    """
-    source = iter(chunks)
-    with futures.ThreadPoolExecutor(1) as thread:
-        try:
-            coming = thread.submit(next, source, None)
-            while (chunk := coming.result()) is not None:
-                coming = thread.submit(next, source, None)
-                yield chunk
-        finally:
-            if isinstance(source, Generator):
-                thread.submit(source.close).result()
 
 
 def build_word_ids(vocabulary: Sequence[str]) -> Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor]]:
@@ -54,9 +32,9 @@ def build_word_ids(vocabulary: Sequence[str]) -> Callable[[tf.Tensor], tuple[tf.
     def word_ids(examples: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         texts = tf.io.parse_example(examples, {"tokens": tf.io.FixedLenFeature([], tf.string)})["tokens"]
         split = tf.strings.split(texts, sep=" ")[:, :SEQUENCE_LENGTH]
-        found = split.with_values(tf.cast(table.lookup(split.values) + 1, tf.int32))
-        lengths = tf.cast(found.row_lengths(), tf.int32)
-        padded = found.to_tensor(default_value=special.padding, shape=[None, SEQUENCE_LENGTH])
+        numbers = split.with_values(tf.cast(table.lookup(split.values) + 1, tf.int32))
+        lengths = tf.cast(numbers.row_lengths(), tf.int32)
+        padded = numbers.to_tensor(default_value=special.padding, shape=[None, SEQUENCE_LENGTH])
         # One beyond the last column of a sentence that fills all of them: no end of sentence then.
         ended = padded + tf.one_hot(lengths, SEQUENCE_LENGTH, on_value=special.end_of_sentence, dtype=tf.int32)
         begin = tf.fill([tf.size(texts), 1], special.beginning_of_sentence)
@@ -65,65 +43,30 @@ def build_word_ids(vocabulary: Sequence[str]) -> Callable[[tf.Tensor], tuple[tf.
     return word_ids
 
 
-class Packing(NamedTuple):
-    """Where the words of a batch are in its packed order: by step, and within a step by sentence, the longest first.
-
-    The sentences that have a step are therefore the first rows of the step before it. A step of a sentence is one of
-    its real words: a recurrent layer that masks padding passes over it, wherever it is.
-
-    Attributes:
-        rows: int32 `[length]`: how many sentences have each step; no more than have the step before it.
-        words: `[n]`: the real words, packed.
-        place: int32 `[sentences, length]`: the number of real words before a sentence's place or at it is c; its row in
-            the packed order is the row of the last of them, plus 1; 0 if c is 0.
-    """
-
-    rows: tf.Tensor
-    words: tf.Tensor
-    place: tf.Tensor
-
-
-def pack(words: tf.Tensor) -> Packing:
-    """Returns the packed order of words, `[sentences, length]`."""
-    # Operators of equality compare objects where TFF builds its graphs.
-    real = tf.not_equal(words, PADDING)
-    counts = tf.cumsum(tf.cast(real, tf.int32), axis=1)
-    lengths = counts[:, -1]
-    rank = tf.argsort(tf.argsort(lengths, direction="DESCENDING", stable=True))
-    rows = tf.math.count_nonzero(lengths > tf.range(words.shape[1])[:, None], axis=1, dtype=tf.int32)
-    of_step = tf.cumsum(rows, exclusive=True)
-    place = tf.where(counts > 0, tf.gather(of_step, tf.maximum(counts - 1, 0)) + rank[:, None] + 1, 0)
-    packed = tf.scatter_nd(place[real][:, None] - 1, words[real], [tf.reduce_sum(lengths)])
-    return Packing(rows=rows, words=packed, place=place)
-
-
-class ClientBatches:
-    """The batches of clients, by their names.
+class ClientBatches(Clients):
+    """The clients that train, whose batches are read from a file in StackOverflow's format.
 
     A client's sentences are those that TFF's preprocessing with the same seed trains on, in the same order, in the same
     batches: shuffled in a buffer of `max_examples`, repeated, and cut after `max_examples`.
-    The numbers are fields of `RunSettings`, and `word_ids` is from `build_word_ids`.
+
+    Args:
+        settings: The settings of the run.
+        data: The file.
+        vocabulary: The words that the model knows.
     """
 
-    def __init__(
-        self,
-        sentences: ClientSentences,
-        word_ids: Callable[[tf.Tensor], tuple[tf.Tensor, tf.Tensor]],
-        *,
-        batch_size: int,
-        max_examples: int,
-        client_epochs: int,
-        seed: int,
-    ) -> None:
-        self._sentences, self._word_ids = sentences, word_ids
-        self._batch_size, self._most = batch_size, max_examples
-        self._order = functools.cache(_order(max_examples, client_epochs, seed))
+    def __init__(self, settings: RunSettings, data: pathlib.Path, vocabulary: Sequence[str]) -> None:
+        words = tff.TensorType(np.int64, [None, SEQUENCE_LENGTH])
+        super().__init__(sqlite.clients(data, sqlite.TRAIN), tff.StructWithPythonType([words, words], tuple))
+        self._data, self._word_ids = data, build_word_ids(vocabulary)
+        self._batch_size, self._most = settings.batch_size, settings.max_examples
+        self._order = functools.cache(_order(settings.max_examples, settings.client_epochs, settings.seed))
 
-    def of(self, clients: Sequence[str]) -> list[list[Batch]]:
+    def read(self, clients: Sequence[str]) -> list[list[Batch]]:
         """Returns the batches of each client: words and the words after them, int64 `[sentences, 20]` each."""
         # A full buffer, and as many sentences again, take its place: later ones cannot be among the first.
-        found = self._sentences.of(clients, most=2 * self._most)
-        chosen = [[examples[index] for index in self._order(len(examples))] for examples in found]
+        examples = sqlite.first_examples(self._data, sqlite.TRAIN, clients, most=2 * self._most)
+        chosen = [[own[index] for index in self._order(len(own))] for own in examples]
         words, _ = self._word_ids(tf.constant(list(itertools.chain(*chosen)), tf.string))
         rows = words.numpy().astype(np.int64)
         ends = list(itertools.accumulate(map(len, chosen), initial=0))
@@ -151,7 +94,4 @@ def _order(max_examples: int, client_epochs: int, seed: int) -> Callable[[int], 
         taken = indices.repeat(client_epochs).take(max_examples).batch(max_examples)
         return taken.with_options(options).get_single_element()
 
-    def order(sentences: int) -> Sequence[int]:
-        return shuffled(sentences).numpy().tolist() if sentences else []
-
-    return order
+    return lambda sentences: shuffled(sentences).numpy().tolist() if sentences else []

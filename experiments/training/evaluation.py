@@ -1,20 +1,24 @@
 """Measures a model on any number of sentences: the metrics of TFF's task, without padding and without TFF's worker."""
 
-import contextlib
-import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+import pathlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from . import client_batches
-from .client_batches import read_ahead
+from tff_mf.base import strict_json
+
+from ..runs import metrics
+from ..runs.settings import ALL, RunSettings
+from ..runs.summary import Quality
+from . import task
+from .client_batches import SEQUENCE_LENGTH, build_word_ids
+from .datasets import named_data, sqlite
 
 _stackoverflow = tff.simulation.baselines.stackoverflow
 
-SEQUENCE_LENGTH = client_batches.SEQUENCE_LENGTH
 METRICS = ("loss", "accuracy", "accuracy_without_out_of_vocab", "accuracy_without_out_of_vocab_or_end_of_sentence")
 ACCURACY = METRICS[-1]
 # Words of a batch: more need memory (of the logits, four bytes a word of the vocabulary), fewer need time.
@@ -25,8 +29,7 @@ _LOGITS = 2**20
 _LEAST_PROBABILITY = 1e-30
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Tokens:
+class Tokens(NamedTuple):
     """Some sentences as a model takes them.
 
     Attributes:
@@ -39,8 +42,7 @@ class Tokens:
     lengths: np.ndarray
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Measured:
+class Measured(NamedTuple):
     """What a model reached on some sentences.
 
     Attributes:
@@ -51,49 +53,80 @@ class Measured:
 
     metrics: dict[str, float]
     sentences: int
-    baseline: float = 0.0
+    baseline: float
 
 
 class Evaluator:
-    """Evaluates a model: the loss per word and the accuracies of TFF's StackOverflow task, which mask padding.
+    """Evaluates a run's model: the loss per word and the accuracies of TFF's StackOverflow task, which mask padding.
 
     Sentences are sorted by length, in batches of one length each, so that no padding is computed. Sums are exact for
     accuracies (TFF's are float32, and lose words beyond 2^24), and float64 for the loss.
+
+    Validation sentences are the first of the heldout clients, or of the test clients. The latter are then left out of
+    the test, as in the papers.
+
+    Args:
+        settings: The settings of the run.
+        data: A file in StackOverflow's format.
+        vocabulary: The words that the model knows.
     """
 
-    def __init__(self, architecture: str, build: Callable[[], tf.keras.Model], vocabulary: Sequence[str]) -> None:
-        self._words_of_batch = _WORDS[architecture]
+    def __init__(self, settings: RunSettings, data: pathlib.Path, vocabulary: Sequence[str]) -> None:
+        named_data.check_test_sentences(settings, data)
+        self._settings, self._data = settings, data
         special = _stackoverflow.word_prediction_preprocessing.get_special_tokens(len(vocabulary))
-        self._tokenize = client_batches.build_word_ids(vocabulary)
-        self._model = build()
+        self._tokenize = build_word_ids(vocabulary)
+        self._model = task.build_keras_model(settings, vocabulary=vocabulary)
         # Padding is 0, the words of the vocabulary follow, and special tokens are last.
         self._known = slice(1, len(vocabulary) + 1)
         self._counts = _counter(self._model, special)
+        self._validation = list(self.tokens(settings.validation_split, most=settings.evaluation_examples))
 
-    def tokens(self, chunks: Iterable[Sequence[bytes]]) -> Iterator[Tokens]:
-        """Yields serialized examples as words, chunk by chunk, as TFF's preprocessing makes them of `tokens`."""
-        for chunk in chunks:
-            words, lengths = self._tokenize(tf.constant(list(chunk)))
-            yield Tokens(words=words.numpy(), lengths=lengths.numpy())
+    def tokens(self, split: str, *, skip: int = 0, most: int | None = None) -> Iterator[Tokens]:
+        """Yields sentences of a split as words, some thousand at a time, as TFF's preprocessing makes them."""
+        for chunk in sqlite.chunks(self._data, split, skip=skip, most=most):
+            words, lengths = self._tokenize(tf.constant(chunk))
+            yield Tokens(words.numpy(), lengths.numpy())
+
+    def validate(self, weights: Sequence[np.ndarray]) -> dict[str, float]:
+        """Returns the metrics of a model of the run while it trains."""
+        return self.measure(weights, self._validation).metrics
+
+    def conclude(self, weights: Sequence[np.ndarray], history: Sequence[Mapping[str, float]]) -> Quality:
+        """Returns how good the final model is, given the metrics of each evaluated round."""
+        split, all_examples = self._settings.validation_split, self._settings.test_examples
+        skip = self._settings.evaluation_examples if split == sqlite.TEST else 0
+        most = None if all_examples == ALL else int(all_examples)
+        # Streamed: a test split may have millions of sentences.
+        tested = self.measure(weights, self.tokens(sqlite.TEST, skip=skip, most=most))
+        curve = [(int(row[metrics.ROUND]), row[ACCURACY]) for row in history]
+        return Quality(
+            accuracy=tested.metrics[ACCURACY],
+            baseline_accuracy=tested.baseline,
+            loss=strict_json.finite(tested.metrics["loss"]),
+            test_sentences=tested.sentences,
+            validation_accuracy=history[-1][ACCURACY],
+            validation_accuracy_smoothed=metrics.smoothed(curve),
+            validation_sentences=sum(len(chunk.lengths) for chunk in self._validation),
+            validation_split=split,
+        )
 
     def measure(self, weights: Sequence[np.ndarray], chunks: Iterable[Tokens]) -> Measured:
-        """Returns the metrics of a model.
+        """Returns what a model reaches.
 
         Args:
             weights: Its trainable weights, in Keras' order.
-            chunks: Sentences; each chunk is sorted by itself, and the next one is read meanwhile, so that two
-                are in memory at a time.
+            chunks: Sentences; each chunk is sorted by itself.
         """
         for variable, weight in zip(self._model.trainable_variables, weights, strict=True):
             variable.assign(weight)
         sentences, total, used = 0, np.zeros(7), np.zeros(self._known.stop, np.int64)
-        with contextlib.closing(read_ahead(chunks)) as ahead:
-            for chunk in ahead:
-                sentences += len(chunk.lengths)
-                used += np.bincount(chunk.words[:, 1:].ravel(), minlength=len(used))[: len(used)]
-                # Collected before they are read, so that TensorFlow need not wait for Python.
-                found = [self._counts(batch) for batch in _batches(chunk, self._words_of_batch)]
-                total += np.sum([each.numpy() for each in found], axis=0)
+        for chunk in chunks:
+            sentences += len(chunk.lengths)
+            used += np.bincount(chunk.words[:, 1:].ravel(), minlength=len(used))[: len(used)]
+            # Collected before they are read, so that TensorFlow need not wait for Python.
+            counts = [self._counts(batch) for batch in _batches(chunk, _WORDS[self._settings.model])]
+            total += np.sum([of_batch.numpy() for of_batch in counts], axis=0)
         sums, words = total[:4], total[[4, 4, 5, 6]]
         values = np.divide(sums, words, out=np.zeros(4), where=words > 0)
         known = used[self._known]
@@ -107,10 +140,10 @@ class Evaluator:
 def _batches(chunk: Tokens, words: int) -> Iterator[np.ndarray]:
     """Yields the sentences of a chunk in batches of one length, with the word after each: int32 `[n, length + 1]`."""
     for length in range(1, SEQUENCE_LENGTH + 1):
-        found = chunk.words[chunk.lengths == length, : length + 1]
+        sentences = chunk.words[chunk.lengths == length, : length + 1]
         at_once = max(1, words // length)
-        for start in range(0, len(found), at_once):
-            yield found[start : start + at_once]
+        for start in range(0, len(sentences), at_once):
+            yield sentences[start : start + at_once]
 
 
 def _counter(model: tf.keras.Model, special: Any) -> Callable[[np.ndarray], tf.Tensor]:
@@ -141,10 +174,9 @@ def _sums(logits: tf.Tensor, targets: tf.Tensor, special: Any) -> tf.Tensor:
     hits = _hits(logits, targets, tf.gather(logits, targets, batch_dims=1) >= largest)
     known = tf.reduce_all([targets != token for token in special.out_of_vocab], axis=0)
     counted = [tf.ones_like(known), known, known & (targets != special.end_of_sentence)]
-    of_hits = [tf.math.count_nonzero(hits & each) for each in counted]
-    of_words = [tf.math.count_nonzero(each) for each in counted]
+    numbers = [tf.math.count_nonzero(words) for words in (*(hits & words for words in counted), *counted)]
     loss = tf.reduce_sum(tf.cast(losses, tf.float64))
-    return tf.stack([loss, *(tf.cast(each, tf.float64) for each in (*of_hits, *of_words))])
+    return tf.stack([loss, *(tf.cast(number, tf.float64) for number in numbers)])
 
 
 def _losses(logits: tf.Tensor, targets: tf.Tensor, largest: tf.Tensor) -> tf.Tensor:

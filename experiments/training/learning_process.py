@@ -15,13 +15,10 @@ from tff_mf.base.errors import InputValueError
 from tff_mf.planning.by_name import RAMP_FLOOR
 
 from ... import aggregators
+from ..guard.rounds import SIMULATION_LOOP
 from ..runs.settings import RunSettings
 from . import task
 
-# TensorFlow compiles what DATASET_REDUCE does for each client anew: rounds take up to three times as long, and the
-# worker's memory grows with each client. TensorFlow Lite, on the other hand, has no iterators.
-SIMULATION_LOOP = tff.learning.LoopImplementation.DATASET_ITERATOR
-DEVICE_LOOP = tff.learning.LoopImplementation.DATASET_REDUCE
 # Of Adam and Yogi, in Reddi et al. (2021).
 _BETA_2 = 0.99
 
@@ -42,7 +39,7 @@ def build_process(
         settings: How to train, with numbers for words: `RunSettings.resolved`.
         privacy: The mechanism and its noise.
         language_task: The model.
-        loop: How a client iterates over its batches: `SIMULATION_LOOP`, or `DEVICE_LOOP` for graphs that leave TFF.
+        loop: How a client iterates over its batches: `SIMULATION_LOOP`, or `rounds.DEVICE_LOOP` for graphs.
             Both give the same model, up to rounding.
     """
     clipping = _adaptive_clipping(settings, privacy)

@@ -1,4 +1,4 @@
-"""Models of next words: TFF's recurrent one, a light one, and the same without needless computation."""
+"""Models of next words: TFF's recurrent one, a light one, and the same without needless computation for clients."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -8,10 +8,9 @@ import tensorflow_federated as tff
 
 from ..runs.derived import KERNEL_WORDS
 from ..runs.settings import RunSettings
-from .client_batches import PADDING, pack
 
-TffModel = tff.learning.models.FunctionalModel | Callable[[], tff.learning.models.VariableModel]
 Weights = Sequence[Any]
+PADDING = 0
 
 
 def mean_cross_entropy(logits: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
@@ -43,6 +42,38 @@ def _minus_one(probabilities: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
     return tf.tensor_scatter_nd_sub(probabilities, places, tf.ones_like(probabilities[:, 0]))
 
 
+class Packing(NamedTuple):
+    """Where the words of a batch are in its packed order: by step, and within a step by sentence, the longest first.
+
+    The sentences that have a step are therefore the first rows of the step before it. A step of a sentence is one of
+    its real words: a recurrent layer that masks padding passes over it, wherever it is.
+
+    Attributes:
+        rows: int32 `[length]`: how many sentences have each step; no more than have the step before it.
+        words: `[n]`: the real words, packed.
+        place: int32 `[sentences, length]`: the number of real words before a sentence's place or at it is c; its row in
+            the packed order is the row of the last of them, plus 1; 0 if c is 0.
+    """
+
+    rows: tf.Tensor
+    words: tf.Tensor
+    place: tf.Tensor
+
+
+def pack(words: tf.Tensor) -> Packing:
+    """Returns the packed order of words, `[sentences, length]`."""
+    # Operators of equality compare objects where TFF builds its graphs.
+    real = tf.not_equal(words, PADDING)
+    counts = tf.cumsum(tf.cast(real, tf.int32), axis=1)
+    lengths = counts[:, -1]
+    rank = tf.argsort(tf.argsort(lengths, direction="DESCENDING", stable=True))
+    rows = tf.math.count_nonzero(lengths > tf.range(words.shape[1])[:, None], axis=1, dtype=tf.int32)
+    of_step = tf.cumsum(rows, exclusive=True)
+    place = tf.where(counts > 0, tf.gather(of_step, tf.maximum(counts - 1, 0)) + rank[:, None] + 1, 0)
+    packed = tf.scatter_nd(place[real][:, None] - 1, words[real], [tf.reduce_sum(lengths)])
+    return Packing(rows=rows, words=packed, place=place)
+
+
 class LstmWeights(NamedTuple):
     """The weights of `tf.keras.layers.LSTM`, in its order of gates: input, forget, cell, output.
 
@@ -67,7 +98,7 @@ class _Step(NamedTuple):
 
 
 def packed_lstm(inputs: tf.Tensor, weights: LstmWeights, rows: tf.Tensor) -> tf.Tensor:
-    """Returns the outputs of the layer for inputs in the order of `client_batches.pack`.
+    """Returns the outputs of the layer for inputs in the order of `pack`.
 
     Args:
         inputs: `[n, inputs]`.
@@ -170,26 +201,6 @@ def build_keras_model(settings: RunSettings, *, extended_vocab_size: int) -> tf.
     embedded = tf.keras.layers.Embedding(extended_vocab_size, settings.embedding_size)(words)
     hidden = tf.keras.layers.Conv1D(settings.units, KERNEL_WORDS, padding="causal", activation="relu")(embedded)
     return tf.keras.Model(inputs=words, outputs=tf.keras.layers.Dense(extended_vocab_size)(hidden))
-
-
-def build_loss() -> tf.keras.losses.Loss:
-    """Returns the cross-entropy per word, padding left out."""
-    return tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True, ignore_class=PADDING)
-
-
-def build_reference_model(
-    kind: str,
-    build: Callable[[], tf.keras.Model],
-    *,
-    input_spec: tuple[tf.TensorSpec, tf.TensorSpec],
-) -> TffModel:
-    """Returns TFF's own model for training: a functional one where possible, whose rounds take a third less time.
-
-    The recurrent model cannot be one: it masks padding, and TFF's conversion leaves the mask behind.
-    """
-    if kind == "lstm":
-        return lambda: tff.learning.models.from_keras_model(build(), build_loss(), input_spec=input_spec, metrics=[])
-    return tff.learning.models.functional_model_from_keras(build(), build_loss(), input_spec=input_spec)
 
 
 class Hidden(NamedTuple):

@@ -1,7 +1,6 @@
 """`tff-mf train`: data, cohorts, model and learning process of settings, the rounds of a private run, and its files."""
 
 import asyncio
-import contextlib
 import dataclasses
 import functools
 import hashlib
@@ -35,12 +34,13 @@ from ..runs.rules import Rules
 from ..runs.run_record import begun_record, initial_model_of
 from ..runs.settings import RunSettings
 from ..runs.summary import Summary
-from . import client_batches
-from .client_batches import read_ahead
-from .datasets import sentences, sqlite
+from ..sampling.data_source import CohortReader
+from .client_batches import ClientBatches
+from .datasets import sqlite
+from .evaluation import METRICS as COLUMNS
+from .evaluation import Evaluator
 from .learning_process import build_process, clip_norm_of
-from .task import METRICS as COLUMNS
-from .task import Measurement, Task, build_measurement, build_task
+from .task import Task, build_task
 
 OnRound = Callable[[int, Mapping[str, float]], None]
 _LOG = logging.getLogger(__name__)
@@ -72,8 +72,8 @@ class PreparedRun:
     present: sampling.CohortPlan
     vocabulary: Sequence[str]
     language_task: Task
-    batches: client_batches.ClientBatches
-    measurement: Measurement
+    batches: ClientBatches
+    evaluator: Evaluator
     measured_on: str
     in_secret: tff_mf.Level | None
     process: tff.learning.templates.LearningProcess
@@ -112,10 +112,10 @@ def prepare(
         run: The identifier of a run with secret cohorts that is resumed.
         without_epsilon: Whether to train although no ε can be stated.
     """
-    splits = sqlite.load(data)
+    training, heldout, test = (sqlite.clients(sqlite.checked(data), split) for split in sqlite.SPLITS)
     drawn = {
-        "sampling": _drawn_by(settings, privacy, len(splits.train.client_ids)),
-        "client_ids": splits.train.client_ids,
+        "sampling": _drawn_by(settings, privacy, len(training)),
+        "client_ids": training,
         "clients_per_round": privacy.clients_per_round,
         "rounds": privacy.rounds,
     }
@@ -154,9 +154,9 @@ def prepare(
         present=present,
         vocabulary=vocabulary,
         language_task=language_task,
-        batches=language_task.build_batches(sentences.ClientSentences(data, "train")),
-        measurement=build_measurement(settings, data, language_task),
-        measured_on=measured_on(splits.train.client_ids, [*splits.validation.client_ids, *splits.test.client_ids]),
+        batches=ClientBatches(settings, data, vocabulary),
+        evaluator=Evaluator(settings, data, vocabulary),
+        measured_on=measured_on(training, [*heldout, *test]),
         in_secret=in_secret,
         process=process,
         aggregator=aggregator,
@@ -308,19 +308,21 @@ def _trained(
     # It may have been stopped after its last round: then only what is written at the end is missing.
     if guard.has_ended:
         return progress
-    # The plan is fixed, whatever is read ahead.
-    ahead = (prepared.batches.of(prepared.present.cohort(t)) for t in range(progress.round_number, last))
-    with contextlib.closing(read_ahead(ahead)) as cohorts:
-        for number, batches in enumerate(cohorts, start=progress.round_number + 1):
+    with CohortReader() as reader:
+        for number in range(progress.round_number + 1, last + 1):
+            batches = reader.read(prepared.batches, prepared.present.cohort(number - 1))
             # All who were chosen: the guarantee does not count on who drops out. Of secret cohorts, nobody.
             cohort = () if settings.secret_cohorts else prepared.cohorts.cohort(number - 1)
             guard.begin(cohort, clip_norm=clip_norm_of(rounds.state, settings))
+            if number < last:
+                # The plan is fixed, whatever is read ahead.
+                reader.begin(prepared.batches, prepared.present.cohort(number))
             state = rounds.compute(batches).state
             # How long a round takes depends on how many clients it has.
             seconds = 0.0 if settings.secret_cohorts else time.perf_counter() - started
             metrics: Mapping[str, float] = {}
             if number % settings.evaluate_every == 0 or number == last:
-                metrics = prepared.measurement.evaluate(prepared.process.get_model_weights(state))
+                metrics = prepared.evaluator.validate(_arrays(prepared.process.get_model_weights(state)))
             progress = Progress(
                 round_number=number,
                 history=[*progress.history, *([{ROUND: number, **metrics}] if metrics else [])],
@@ -366,11 +368,14 @@ def _train(
                 restarts -= 1
 
 
+def _arrays(model: tff.learning.models.ModelWeights) -> list[np.ndarray]:
+    return [np.asarray(weight) for weight in model.trainable]
+
+
 def _write_results(prepared: PreparedRun, rounds: Rounds, progress: Progress, out: pathlib.Path) -> TrainingResult:
     """Writes model, vocabulary, summary and report of a run, deletes its checkpoints, and returns its result."""
-    model = prepared.process.get_model_weights(rounds.state)
-    quality = prepared.measurement.conclude(model, progress.history)
-    weights = [np.asarray(weight) for weight in model.trainable]
+    weights = _arrays(prepared.process.get_model_weights(rounds.state))
+    quality = prepared.evaluator.conclude(weights, progress.history)
     content = model_file.content(dict(zip(prepared.language_task.weight_names, weights, strict=True)), {})
     summary = Summary(
         **msgspec.structs.asdict(quality),

@@ -92,7 +92,7 @@ def bundle(small_data, once_for_all) -> Bundle:
 
 
 def _exported(small_data: pathlib.Path, root: pathlib.Path) -> dict[str, Any]:
-    from tff_mf.experiments.bundles import building, read_source
+    from tff_mf.experiments.training import deployment
 
     config = root / "settings.toml"
     config.write_text(
@@ -103,7 +103,7 @@ def _exported(small_data: pathlib.Path, root: pathlib.Path) -> dict[str, Any]:
     handler = logging.handlers.BufferingHandler(10**6)
     handler.setLevel(logging.WARNING)
     logging.getLogger("tff_mf").addHandler(handler)
-    building.export(read_source(config), root / "bundle", round_minutes=15.0, population=80)
+    deployment.write(deployment.read_source(config), root / "bundle", round_minutes=15.0, population=80)
     logging.getLogger("tff_mf").removeHandler(handler)
     warnings = [record.getMessage() for record in handler.buffer]
     return {"folder": root / "bundle", "config": config, "warnings": warnings}

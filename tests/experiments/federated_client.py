@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import tff_mf
-from tff_mf.experiments.bundles import DevicePolicy
+from tff_mf.experiments.guard.export import DevicePolicy
 
 DAY = 86400
 # Seconds since 1970, of a day in 2027.

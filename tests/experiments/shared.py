@@ -88,6 +88,16 @@ def write_sentences(path: pathlib.Path, sizes: Mapping[tuple[str, str], int], te
     sqlite.write(path, ((name, split, examples(size)) for (name, split), size in sizes.items()))
 
 
+def by_tff(path: pathlib.Path, split: str) -> Any:
+    """Returns the clients of a split as TFF's reader has them: a `tff.simulation.datasets.ClientData`."""
+    import tensorflow as tf
+    import tensorflow_federated as tff
+
+    kinds = {name: "int64" if name == "score" else "string" for name in sqlite.FEATURES}
+    spec = {name: tf.TensorSpec([], kind) for name, kind in kinds.items()}
+    return tff.simulation.datasets.load_and_parse_sql_client_data(str(path), spec, split_name=split)
+
+
 def of_plan(plan: tff_mf.Plan) -> dict[str, Any]:
     """Returns the fields of the settings of a run that are those of a plan."""
     same = ("rounds", "delta", "clients_per_round", "cohort", "noise_multiplier", "restart_every", "clip_norm")

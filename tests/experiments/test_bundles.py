@@ -11,10 +11,12 @@ import pytest
 import safetensors.numpy
 
 import tff_mf
-from tff_mf.experiments import bundles, reports
+from tff_mf.experiments import reports
+from tff_mf.experiments.guard import export
 from tff_mf.experiments.runs import folders, server_loop
 from tff_mf.experiments.runs.ledger import ReportCounts
 from tff_mf.experiments.runs.rules import Rules
+from tff_mf.experiments.training import deployment
 
 from .shared import invoke
 
@@ -40,7 +42,7 @@ def test_a_deployment_has_the_whole_cohort_and_all_of_its_noise(bundle):
 
 
 def _eligibility(folder):
-    return json.loads((folder / bundles.DEVICE_POLICY).read_text())["population_eligibility_spec"][
+    return json.loads((folder / export.DEVICE_POLICY).read_text())["population_eligibility_spec"][
         "eligibility_policies"
     ]
 
@@ -75,17 +77,15 @@ def test_no_warning_of_keys_where_there_are_none(bundle):
 def test_runs_that_cannot_be_exported_are_refused_and_left_unchanged(bundle, tmp_path):
     for path, field in ((tmp_path / "none", "run="), (tmp_path, "configuration.toml")):
         with pytest.raises(tff_mf.InputError, match=field):
-            bundles.read_source(path)
-    from tff_mf.experiments.bundles import building
-
-    source = bundles.read_source(bundle.config)
+            deployment.read_source(path)
+    source = deployment.read_source(bundle.config)
     full = tmp_path / "full"
     full.mkdir()
     (full / "mine").write_text("kept")
     with pytest.raises(tff_mf.InputError, match=r"out=.*empty"):
-        building.export(source, full, round_minutes=15.0)
+        deployment.write(source, full, round_minutes=15.0)
     with pytest.raises(tff_mf.InputError, match="round_minutes"):
-        building.export(source, tmp_path / "new", round_minutes=0.0)
+        deployment.write(source, tmp_path / "new", round_minutes=0.0)
     assert [path.name for path in tmp_path.iterdir()] == ["full"]
     assert (full / "mine").read_text() == "kept"
 
@@ -113,11 +113,11 @@ def test_a_run_is_exported_with_its_own_mechanism_and_words(bundle, tmp_path):
     shutil.copyfile(bundle.config, run / "configuration.toml")
     folders.keep_mechanism(run, tff_mf.Tree(200, variant="online"))
     (run / "vocabulary.json").write_text(json.dumps(["of", "the"]))
-    source = bundles.read_source(run, insecure_seed=5)
-    assert source.privacy.mechanism == tff_mf.Tree(200, variant="online")
+    source = deployment.read_source(run, insecure_seed=5)
+    assert source.plan.mechanism == tff_mf.Tree(200, variant="online")
     assert source.vocabulary == ["of", "the"]
-    assert source.privacy.insecure
-    assert source.privacy.noise_multiplier_as_run == 8.0
+    assert source.plan.insecure
+    assert source.plan.noise_multiplier_as_run == 8.0
 
 
 @pytest.fixture
@@ -142,10 +142,8 @@ def trained(bundle, tmp_path):
 def test_a_model_is_published_with_its_report_and_nothing_else(trained, tmp_path):
     import tensorflow as tf
 
-    from tff_mf.experiments.bundles import publishing
-
     out = tmp_path / "published"
-    assert publishing.export_model(trained, out)["lite"] == "model.tflite"
+    assert deployment.write_model(trained, out)["lite"] == "model.tflite"
     inside = out / "model" / "assets.extra" / "report.json"
     assert inside.read_bytes() == (out / "report.json").read_bytes()
     mine, public = (json.loads((folder / "report.json").read_text()) for folder in (trained, out))

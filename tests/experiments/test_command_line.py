@@ -217,7 +217,7 @@ from tff_mf.experiments.training.datasets import sqlite
 
 sampling.plan_cohorts
 try:
-    sqlite.load(sys.argv[1])
+    sqlite.checked(sys.argv[1])
 except InputError:
     cli.main(sys.argv[2:], standalone_mode=False)
     assert not [name for name in sys.modules if name.startswith(("tensorflow", "jax", "matplotlib"))]

@@ -11,12 +11,12 @@ import tensorflow_federated as tff
 
 import tff_mf
 from tff_mf.base.errors import InputTypeError, InputValueError
-from tff_mf.experiments.training.datasets import named_data, pydoc, sqlite, stackoverflow
+from tff_mf.experiments.training.datasets import named_data, pydoc, sqlite
 
 # A client of each split.
 CLIENTS = {
     split: next(name for name in map("package.{}".format, range(100)) if pydoc.split_of(name) == split)
-    for split in pydoc.SPLIT_NAMES
+    for split in sqlite.SPLITS
 }
 
 
@@ -24,22 +24,18 @@ CLIENTS = {
 def written(tmp_path_factory):
     """A file written the way `pydoc` writes it."""
     path = tmp_path_factory.mktemp("written") / "file.sqlite"
-    pydoc._write(path, {name: ["a b", "b c d"] for name in CLIENTS.values()})
+    pydoc.write_clients(path, {name: ["a b", "b c d"] for name in CLIENTS.values()})
     return str(path)
 
 
 def test_tffs_own_stackoverflow_clients_are_read_unchanged(of_stackoverflow):
-    splits = sqlite.load(of_stackoverflow)
     original = tff.simulation.datasets.stackoverflow.get_synthetic()
-    for split, client in (
-        (splits.train, "synthetic_1"),
-        (splits.validation, "synthetic_2"),
-        (splits.test, "synthetic_3"),
-    ):
-        assert split.client_ids == [client]
-        assert split.element_type_structure == original.element_type_structure
-        read = list(split.create_tf_dataset_for_client(client).as_numpy_iterator())
-        assert read == list(original.create_tf_dataset_for_client(client).as_numpy_iterator())
+    for split, client in zip(sqlite.SPLITS, original.client_ids, strict=True):
+        assert sqlite.clients(sqlite.checked(of_stackoverflow), split) == [client]
+        tokens = [each["tokens"].decode() for each in original.create_tf_dataset_for_client(client).as_numpy_iterator()]
+        (examples,) = sqlite.first_examples(of_stackoverflow, split, [client], most=99)
+        assert sqlite.texts(examples) == tokens
+        assert sqlite.number_of_sentences(of_stackoverflow, split) == len(tokens) > 1
 
 
 def test_word_counts(written):
@@ -73,7 +69,7 @@ def damaged(written, tmp_path):
 def test_a_damaged_file_is_refused(damaged, change, message):
     damaged.write_bytes(change(damaged.read_bytes()))
     with pytest.raises(InputValueError, match=message):
-        sqlite.load(damaged)
+        sqlite.checked(damaged)
 
 
 @pytest.mark.parametrize(
@@ -82,7 +78,7 @@ def test_a_damaged_file_is_refused(damaged, change, message):
         ("DROP TABLE examples", "table 'examples' lacks client_id, serialized_example_proto, split_name"),
         ("UPDATE client_metadata SET split_name = 'train'", "has the splits 'train', and lacks 'heldout', 'test'"),
         ("DELETE FROM examples WHERE split_name = 'test'", "no examples in its split 'test'"),
-        ("UPDATE examples SET serialized_example_proto = x'0aff'", "has the features none"),
+        ("UPDATE examples SET serialized_example_proto = x'0aff'", "has not the features creation_date, score"),
     ],
 )
 def test_another_format_is_refused(damaged, statement, message):
@@ -91,7 +87,7 @@ def test_another_format_is_refused(damaged, statement, message):
     connection.commit()
     connection.close()
     with pytest.raises(InputValueError, match=message):
-        sqlite.load(damaged)
+        sqlite.checked(damaged)
 
 
 COUNTS = {"the": 2, "a": 1}
@@ -106,9 +102,9 @@ def cache(tmp_path, monkeypatch):
 @pytest.fixture(scope="session")
 def with_all_clients(of_stackoverflow, tmp_path_factory):
     """TFF's three clients, and the names alone of as many others as StackOverflow has."""
-    path = shutil.copy(of_stackoverflow, tmp_path_factory.mktemp("all") / stackoverflow.FILE_NAME)
+    path = shutil.copy(of_stackoverflow, tmp_path_factory.mktemp("all") / named_data.FILE_NAME)
     with contextlib.closing(sqlite3.connect(path)) as connection, connection:
-        for split, count in stackoverflow.CLIENTS.items():
+        for split, count in named_data.CLIENTS.items():
             others = ((f"{split} {number}", split, 1) for number in range(count - 1))
             connection.executemany("INSERT INTO client_metadata VALUES (?, ?, ?)", others)
     return path
@@ -123,7 +119,7 @@ def served(monkeypatch, with_all_clients):
 
         def load_data(cache_dir):
             calls.append(cache_dir)
-            target = shutil.copy(with_all_clients, f"{cache_dir}/{stackoverflow.FILE_NAME}")
+            target = shutil.copy(with_all_clients, f"{cache_dir}/{named_data.FILE_NAME}")
             change(target)
             if fail is not None:
                 raise fail
@@ -150,7 +146,7 @@ def test_a_download_is_kept_with_its_word_counts_and_not_made_again(cache, serve
     assert named_data.data_file("stackoverflow") == path == cache / "stackoverflow.sqlite"
     assert len(calls) == 1
     assert dict(sqlite.load_word_counts(path)) == COUNTS
-    assert len(sqlite.load(path).train.client_ids) == stackoverflow.CLIENTS["train"]
+    assert len(sqlite.clients(path, "train")) == named_data.CLIENTS["train"]
     with contextlib.closing(sqlite3.connect(path)) as connection:
         assert connection.execute("PRAGMA index_list(examples)").fetchall()
     assert left_over(cache) == ["stackoverflow.sqlite"]
@@ -178,7 +174,7 @@ def without_a_client(path):
 def test_what_is_not_whole_is_never_kept(cache, served, failure, named):
     served(**failure)
     with pytest.raises(tff_mf.InputError, match=named):
-        stackoverflow.cached_stackoverflow()
+        named_data.cached_stackoverflow()
     assert left_over(cache) == []
     served()
-    assert stackoverflow.cached_stackoverflow().is_file()
+    assert named_data.cached_stackoverflow().is_file()

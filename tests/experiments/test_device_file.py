@@ -9,8 +9,8 @@ from google.protobuf import descriptor_pb2, descriptor_pool, duration_pb2, json_
 from run_folders import plan
 
 import tff_mf
-from tff_mf.experiments import bundles, reports
-from tff_mf.experiments.bundles import device_policy
+from tff_mf.experiments import reports
+from tff_mf.experiments.guard import export
 
 MINUTES = 15.0
 # Three bands apart, what fixed epochs cannot align and other rounds can.
@@ -23,12 +23,12 @@ def write(folder, participation=None, *, task_name=None, minutes=MINUTES, popula
     schema = tff_mf.MinSep(min_sep=3, max_participations=2) if participation is None else participation
     made = plan(sampling=schema, **{"mechanism": GAPPED, **privacy})
     reports.write_record(folder, made, population=population)
-    device_policy.write_device_policy(folder, round_minutes=minutes, task_name=task_name)
+    export.write_device_policy(folder, round_minutes=minutes, task_name=task_name)
     return read(folder)
 
 
 def read(folder):
-    return json.loads((folder / bundles.DEVICE_POLICY).read_text())
+    return json.loads((folder / export.DEVICE_POLICY).read_text())
 
 
 def _policies_of(found):
@@ -45,7 +45,7 @@ def epsilon_of(patterns, mechanism=GAPPED, rounds=9, noise_multiplier=5.0):
 def test_it_follows_from_the_policy(tmp_path):
     found = write(tmp_path)
     # Of nine rounds, three are three apart, and two are accounted for: five apart, two fit.
-    device = bundles.DevicePolicy(
+    device = export.DevicePolicy(
         task_name=found["population_eligibility_spec"]["task_info"][0]["task_name"],
         minimum_separation=4,
         trust_seconds=5 * 900,
@@ -116,7 +116,7 @@ def test_names_follow_from_the_settings(tmp_path):
     assert names[3] == "words/v2"
     for name in ("", "a" * 129, "words\n"):
         with pytest.raises(tff_mf.InputError, match="task_name"):
-            bundles.check_task_name(name)
+            export.check_task_name(name)
 
 
 def message(**fields):

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tff_mf
-from tff_mf.experiments.bundles import device_policy
+from tff_mf.experiments.guard import export
 
 
 def test_a_client_counts_the_rounds_between():
@@ -27,7 +27,7 @@ def test_a_client_counts_the_rounds_between():
 
 @given(st.integers(1, 12), st.integers(1, 12), st.integers(1, 40))
 def test_the_length_of_the_run_bounds_participations(min_sep, limit, rounds):
-    alone = device_policy.of_devices_alone(tff_mf.MinSep(min_sep=min_sep, max_participations=limit), rounds)
+    alone = export.of_devices_alone(tff_mf.MinSep(min_sep=min_sep, max_participations=limit), rounds)
     assert alone.max_participations == len(range(0, rounds, alone.min_sep)) <= limit
     assert alone.min_sep >= min_sep
     # Longer than b only if b alone would let more in, and then no longer than it takes.
@@ -52,7 +52,7 @@ def test_clients_do_all_that_the_schema_of_devices_alone_has_and_no_more(min_sep
                 world.counted.pop()
             world.next_round()
         found.add(tuple(number - 1 for number in world.counted))
-    assert found == set(device_policy.of_devices_alone(claim, rounds).patterns(rounds))
+    assert found == set(export.of_devices_alone(claim, rounds).patterns(rounds))
 
 
 HAPPENS = ("counted", "unanswered", "lost", "late", "aborted", "wiped", "pruned", "set back", "other")
@@ -65,7 +65,7 @@ def test_any_history_is_a_pattern_of_what_is_claimed(min_sep, limit, rounds, day
     """Rounds are no longer than planned, the clock is only ever set back, and the server does what it must."""
     claim = tff_mf.MinSep(min_sep=min_sep, max_participations=limit)
     device = device_of(claim, rounds)
-    kept = device_policy.of_devices_alone(claim, rounds)
+    kept = export.of_devices_alone(claim, rounds)
     other = dataclasses.replace(device_of(tff_mf.MinSep(min_sep=2, max_participations=9)), task_name="phrases")
     chance = random.Random(seed)
     for _ in range(HISTORIES):
@@ -204,4 +204,4 @@ def test_no_client_keeps_a_place_in_each_epoch():
     world.attempt()
     assert world.counted == [1, 6]
     assert not claim.allows(world.counted)
-    assert device_policy.of_devices_alone(claim, ROUNDS).allows(world.counted)
+    assert export.of_devices_alone(claim, ROUNDS).allows(world.counted)

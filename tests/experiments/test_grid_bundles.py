@@ -8,9 +8,9 @@ import pytest
 import safetensors.numpy
 
 import tff_mf
-from tff_mf.experiments import bundles
+from tff_mf.experiments import reports
 from tff_mf.experiments.runs.derived import dimension_of
-from tff_mf.problem import grids
+from tff_mf.experiments.training import deployment
 
 GRID = tff_mf.Grid(bits=14, max_clients=1000)
 ROUNDS = 4
@@ -19,24 +19,22 @@ ROUNDS = 4
 @pytest.fixture(scope="module")
 def on_grid(bundle, tmp_path_factory):
     """A deployment of a few rounds with a BLT, exported with `grid="auto"`, and what the export returned."""
-    from tff_mf.experiments.bundles import building
-
     root = tmp_path_factory.mktemp("grid")
     changes = {"rounds": ROUNDS, "min_sep": 2, "max_participations": 2, "mechanism": '"blt"'}
     lines = bundle.config.read_text().splitlines()
     lines = [line for line in lines if line.split(" ")[0] not in changes]
     config = root / "settings.toml"
     config.write_text("\n".join([*lines, *(f"{name} = {value}" for name, value in changes.items())]) + "\n")
-    source = bundles.read_source(config, grid="auto")
-    made = building.export(source, root / "bundle", round_minutes=15.0, population=80)
+    source = deployment.read_source(config, grid="auto")
+    made = deployment.write(source, root / "bundle", round_minutes=15.0, population=80)
     return types.SimpleNamespace(folder=root / "bundle", config=config, made=made)
 
 
 def test_the_report_states_the_grid_and_its_charge(on_grid):
     made = on_grid.made
-    assert made["grid"] == {"bits": 14, "max_clients": 1000, "integers": "int32", "sampler": grids.sampler()}
-    assert {spec["dtype"] for spec in made["stages"]["work"]["outputs"].values()} == {"int32"}
-    assert made["lite"]["path"] == "device/work.tflite"
+    assert reports.read_record(on_grid.folder).grid == GRID
+    assert {spec["dtype"] for spec in made.graphs["stages"]["work"]["outputs"].values()} == {"int32"}
+    assert made.graphs["lite"]["path"] == "device/work.tflite"
     planned = json.loads((on_grid.folder / "planned.json").read_text())
     dimension = dimension_of("conv", vocab_size=60, embedding_size=4, units=4)
     charged, plain = (
@@ -58,8 +56,8 @@ def test_the_report_states_the_grid_and_its_charge(on_grid):
 def test_the_option_wins_over_the_source_s_own_grid(on_grid, tmp_path):
     config = tmp_path / "settings.toml"
     config.write_text(on_grid.config.read_text().replace('grid = "none"', "grid = 16"))
-    assert bundles.read_source(config).privacy.grid == tff_mf.Grid(bits=16, max_clients=1000)
-    assert bundles.read_source(config, grid="none").privacy.grid is None
+    assert deployment.read_source(config).plan.grid == tff_mf.Grid(bits=16, max_clients=1000)
+    assert deployment.read_source(config, grid="none").plan.grid is None
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +65,7 @@ def stages(on_grid):
     """The stages of the bundle, as functions from tensors to tensors by name."""
     import tensorflow as tf
 
-    described = on_grid.made["stages"]
+    described = on_grid.made.graphs["stages"]
     loaded = {name: tf.saved_model.load(str(on_grid.folder / stage["path"])) for name, stage in described.items()}
 
     def run(name, *given):

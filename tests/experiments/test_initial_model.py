@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 import tff_mf
-from tff_mf.experiments import bundles, reports
+from tff_mf.experiments import reports
 from tff_mf.experiments.output import typed
 from tff_mf.experiments.runs import initial_model as named_models
 from tff_mf.experiments.runs import model_file
+from tff_mf.experiments.training import deployment
 
 from . import small_runs
 from .shared import critical, invoke
@@ -135,7 +136,7 @@ def test_a_run_from_a_public_model_says_so(small_data, tmp_path):
     assert digest[:16] in (folder / "report.md").read_text()
     assert critical(folder) == []
     with pytest.raises(tff_mf.InputError, match=r"initial_model=.* cannot be exported"):
-        bundles.read_source(folder)
+        deployment.read_source(folder)
     # A copy that was exchanged is not the model of run.json.
     other = {**NETWORK, "1": np.zeros_like(NETWORK["1"])}
     written(tmp_path / "other", other).rename(folder / "initial_model.safetensors")

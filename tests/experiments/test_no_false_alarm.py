@@ -13,9 +13,9 @@ import environments
 import pytest
 
 import tff_mf
-from tff_mf.experiments import bundles, reports
-from tff_mf.experiments.bundles import _source
+from tff_mf.experiments import reports
 from tff_mf.experiments.sampling.settings import SAMPLINGS
+from tff_mf.experiments.training import deployment
 from tff_mf.planning import by_name
 
 from .shared import critical, invoke
@@ -87,7 +87,7 @@ def test_ordinary_runs_do_not_alarm(run, tmp_path):
     (run / "summary.json").write_bytes(kept.replace(b"0", b"1", 1))
     assert any(text.startswith("report: files.summary.json") for text in critical(run))
     with pytest.raises(tff_mf.InputError, match="does not follow from its files"):
-        _source.check_report(run)
+        deployment.check_report(run)
     (run / "summary.json").write_bytes(kept)
     assert "ε≤" in invoke("report", run).stdout
     moved = tmp_path / "elsewhere" / "copy"
@@ -98,13 +98,12 @@ def test_ordinary_runs_do_not_alarm(run, tmp_path):
     assert checked.exit_code == 0
     assert "follows from its files; ε is stated" in checked.stdout
     # What is exported is what was run, with the whole cohort.
-    source, begun = bundles.read_source(moved), reports.read_record(moved)
-    assert source.privacy.mechanism == tff_mf.load(moved / "mechanism.safetensors")
-    assert source.privacy.noise_multiplier == begun.plan.noise_multiplier
-    settings, privacy, _ = _source.deployed_again(moved)
-    assert settings.resolved(source.privacy, settings.server_learning_rate) == source.settings
-    assert privacy.participation == source.privacy.participation
-    _source.check_report(moved)
+    source, begun = deployment.read_source(moved), reports.read_record(moved)
+    assert source.plan.mechanism == tff_mf.load(moved / "mechanism.safetensors")
+    assert source.plan.noise_multiplier == begun.plan.noise_multiplier
+    assert source.server_learning_rate == begun.server_learning_rate
+    assert source.plan.participation == begun.plan.participation
+    deployment.check_report(moved)
 
 
 def test_every_mechanism_and_sampling_is_among_the_runs():

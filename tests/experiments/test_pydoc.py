@@ -5,10 +5,9 @@ import sqlite3
 import subprocess
 import sys
 
-import numpy as np
 import pytest
 
-from tff_mf.experiments.training.datasets import pydoc, sqlite
+from tff_mf.experiments.training.datasets import named_data, pydoc, sqlite
 
 # Enough text for three splits, little enough for a test.
 PACKAGES = "click,hypothesis,requests"
@@ -52,44 +51,26 @@ def test_the_same_environment_gives_the_same_bytes(written):
     assert (folder / "a").read_bytes() == (folder / "b").read_bytes()
 
 
-class _Tensor:
-    """What TFF's writer asks of an eager tensor: its value."""
-
-    def __init__(self, value):
-        self._value = value
-
-    def numpy(self):
-        return self._value.encode() if isinstance(self._value, str) else np.asarray(self._value)
-
-
 def test_the_file_is_to_the_byte_what_tffs_writer_makes(tmp_path):
+    import tensorflow as tf
     import tensorflow_federated as tff
 
-    clients = {
-        name: [
-            {
-                **dict.fromkeys(("title", "tags"), name),
-                "score": length,
-                "type": "answer",
-                "tokens": f"{name} é " * length,
-            }
-            | {"creation_date": "1970-01-01 00:00:00 UTC"}
-            for length in (1, 30, 2000)
-        ]
-        for name in ("one", "two", "x" * 200)
-    }
-
-    class Examples(list):
-        element_spec = sqlite.element_spec()
+    def examples(name):
+        # The order in which TensorFlow serializes features.
+        about = {**dict.fromkeys(("title", "tags"), name), "score": 0, "type": "answer", "tokens": ""}
+        others = {**about, "creation_date": pydoc.NO_DATE}
+        return [{**others, "score": 300 * size, "tokens": f"{name} é " * size} for size in (1, 30, 2000)]
 
     def dataset_of(name):
-        return Examples({key: _Tensor(value) for key, value in each.items()} for each in clients[name])
+        columns = {key: [example[key] for example in examples(name)] for key in sqlite.FEATURES}
+        return tf.data.Dataset.from_tensor_slices(columns)
 
-    splits = {name: f"split {name}" for name in clients}
+    names = ["one", "two", "x" * 200]
+    splits = {name: f"split {name}" for name in names}
     tff.simulation.datasets.save_to_sql_client_data(
-        list(clients), dataset_of, str(tmp_path / "tff"), split_names_by_client_id=splits
+        names, dataset_of, str(tmp_path / "tff"), split_names_by_client_id=splits
     )
-    sqlite.write(tmp_path / "ours", ((name, splits[name], each) for name, each in clients.items()))
+    sqlite.write(tmp_path / "ours", ((name, splits[name], examples(name)) for name in names))
     assert (tmp_path / "ours").read_bytes() == (tmp_path / "tff").read_bytes()
     with pytest.raises(FileExistsError):
         sqlite.write(tmp_path / "ours", [])
@@ -104,30 +85,25 @@ def test_clients_are_split_by_name_and_have_enough_sentences(written):
     assert len({name for name, *_ in rows}) == len(rows)
 
 
-def test_the_cache_knows_a_file_by_its_environment(tmp_path, monkeypatch):
-    here = pydoc.cached_pydoc(["click"], tmp_path / "made" / "here")
-    assert here.parent == tmp_path / "made" / "here"
-    assert pydoc.cached_pydoc(["click"], tmp_path).name == here.name
-    assert pydoc.cached_pydoc(["click", "requests"], tmp_path).name != here.name
-    monkeypatch.setenv("TFF_MF_CACHE", str(tmp_path / "other"))
-    assert pydoc.cached_pydoc(["click"]).parent == tmp_path / "other"
-
-
-def test_a_file_in_the_cache_is_taken_if_it_is_whole_and_otherwise_written_anew(written, tmp_path):
-    path = pydoc.cached_pydoc(["click"], tmp_path)
+def test_a_file_in_the_cache_is_taken_if_it_is_whole_and_otherwise_written_anew(written, tmp_path, monkeypatch):
+    monkeypatch.setenv("TFF_MF_CACHE", str(tmp_path / "made" / "here"))
+    path = named_data.cached_pydoc(["click"])
+    assert path.parent == tmp_path / "made" / "here"
+    # Another environment is another file.
+    assert named_data.cached_pydoc(["click", "requests"]) != path
     whole = path.read_bytes()
     # Another whole file is not the one that would be written.
     path.write_bytes((written[0] / "a").read_bytes())
-    assert pydoc.cached_pydoc(["click"], tmp_path) == path
+    assert named_data.cached_pydoc(["click"]) == path
     assert path.read_bytes() == (written[0] / "a").read_bytes() != whole
     for damaged in (whole[: len(whole) // 2], b"", b"not SQLite at all" * 100):
         path.write_bytes(damaged)
-        assert pydoc.cached_pydoc(["click"], tmp_path) == path
+        assert named_data.cached_pydoc(["click"]) == path
         assert path.read_bytes() == whole
 
 
 def test_split_of_is_eight_one_one():
-    counts = dict.fromkeys(pydoc.SPLIT_NAMES, 0)
+    counts = dict.fromkeys(sqlite.SPLITS, 0)
     for number in range(10_000):
         counts[pydoc.split_of(f"client{number}")] += 1
     assert counts == pytest.approx({"train": 8000, "heldout": 1000, "test": 1000}, abs=150)

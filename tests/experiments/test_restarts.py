@@ -9,11 +9,11 @@ import run_folders
 import tensorflow as tf
 
 import tff_mf
-from tff_mf.experiments import bundles, reports
+from tff_mf.experiments import reports
 from tff_mf.experiments.runs import amplification, derived, statements
 from tff_mf.experiments.runs.settings import ADAPTIVE_OPTIMIZERS, RunSettings
 from tff_mf.experiments.sampling.settings import SamplingSettings
-from tff_mf.experiments.training import learning_process
+from tff_mf.experiments.training import deployment, learning_process
 from tff_mf.experiments.training.task import build_task
 
 from .shared import critical, invoke, small_settings, states
@@ -194,7 +194,7 @@ def test_all_files_of_a_run_state_the_epsilon_of_restarts_and_counts(by_command)
 
 def test_a_run_with_restarts_is_not_exported(by_command):
     with pytest.raises(tff_mf.InputError, match="restart_every=2 cannot be exported"):
-        bundles.read_source(by_command.out)
+        deployment.read_source(by_command.out)
 
 
 TAU = 1e-2

@@ -26,7 +26,7 @@ KILLED = ["--mechanism", "blt", "--sampling", "balls-in-bins", "--secret-cohorts
 
 def check(folder, word, data):
     """Nothing shows who took part, and the run states the amplified ε."""
-    clients = sqlite.load(data).train.client_ids
+    clients = sqlite.clients(data, sqlite.TRAIN)
     record, report = reports.read_record(folder), reports.read(folder / names.REPORT)
     # The same object drew and is accounted for; a client's ε is smaller than for whoever knows the cohorts.
     sampling = drawn(word).drawn_by(population=len(clients), clients_per_round=3)

@@ -9,10 +9,10 @@ import tensorflow_federated as tff
 
 from tff_mf.experiments.runs.metrics import smoothed
 from tff_mf.experiments.sampling import data_source
-from tff_mf.experiments.training import client_batches, evaluation, task
-from tff_mf.experiments.training.datasets import sentences, sqlite
+from tff_mf.experiments.training import client_batches, evaluation
+from tff_mf.experiments.training.datasets import sqlite
 
-from .shared import small_settings, write_sentences
+from .shared import by_tff, small_settings, write_sentences
 
 baselines = tff.simulation.baselines
 preprocessing = baselines.stackoverflow.word_prediction_preprocessing
@@ -39,26 +39,14 @@ def data(tmp_path_factory):
     return path
 
 
-def batches_of(data, *, seed, batch_size, max_examples, client_epochs):
-    return client_batches.ClientBatches(
-        sentences.ClientSentences(data, "train"),
-        client_batches.build_word_ids(VOCABULARY),
-        batch_size=batch_size,
-        max_examples=max_examples,
-        client_epochs=client_epochs,
-        seed=seed,
-    )
-
-
 def batches_of_tff(data, clients, *, seed, batch_size, max_examples, client_epochs):
     spec = baselines.ClientSpec(
         num_epochs=client_epochs, batch_size=batch_size, max_elements=max_examples, shuffle_buffer_size=max_examples
     )
     tf.random.set_seed(seed)
-    found = data_source.ClientDatasets(
-        sqlite.load(data).train, preprocessing.create_preprocess_fn(spec, VOCABULARY, num_parallel_calls=1)
-    )
-    return [[tuple(each.numpy() for each in batch) for batch in dataset] for dataset in found.of(clients)]
+    preprocess = preprocessing.create_preprocess_fn(spec, VOCABULARY, num_parallel_calls=1)
+    datasets = data_source.ClientDatasets(by_tff(data, "train"), preprocess)
+    return [[tuple(each.numpy() for each in batch) for batch in dataset] for dataset in datasets.of(clients)]
 
 
 @pytest.mark.sampled(most=2)
@@ -74,12 +62,13 @@ def batches_of_tff(data, clients, *, seed, batch_size, max_examples, client_epoc
 )
 def test_batches_are_those_of_tffs_preprocessing(data, given):
     clients = [f"c{size}" for size in SIZES]
-    expected, batches = batches_of_tff(data, clients, **given), batches_of(data, **given)
+    expected = batches_of_tff(data, clients, **given)
+    batches = client_batches.ClientBatches(small_settings(**given), data, VOCABULARY)
     # Twice, since an order must not go on where it ended; in another order, alone and together, and one client twice.
     for chosen in (clients, clients[::-1], clients[2:3], clients[3:4] * 2):
         # Another seed of the program does not matter.
         tf.random.set_seed(99)
-        found = batches.of(chosen)
+        found = batches.read(chosen)
         for client, of_client in zip(chosen, found, strict=True):
             for one, other in zip(of_client, expected[clients.index(client)], strict=True):
                 for array, wanted in zip(one, other, strict=True):
@@ -109,36 +98,34 @@ def test_clients_that_are_read_together_have_the_elements_of_their_datasets(exam
 
 
 def tokens_of(chunks):
-    return [sqlite.strings(example, "tokens")[0] for chunk in chunks for example in chunk]
+    return [text.encode() for chunk in chunks for text in sqlite.texts(chunk)]
 
 
 def of_tff(data):
-    return sqlite.load(data).test.create_tf_dataset_from_all_clients(seed=0)
+    return by_tff(data, "test").create_tf_dataset_from_all_clients(seed=0)
 
 
-def evaluator(architecture):
+def evaluator(data, architecture):
     settings = small_settings(model=architecture, vocab_size=len(VOCABULARY), embedding_size=3, units=4)
-    return evaluation.Evaluator(
-        architecture, lambda: task.build_keras_model(settings, vocabulary=VOCABULARY), VOCABULARY
-    )
+    return evaluation.Evaluator(settings, data, VOCABULARY)
 
 
 def test_sentences_are_in_the_order_of_the_papers_code(data):
     expected = [example["tokens"] for example in of_tff(data).as_numpy_iterator()]
     assert len(set(expected)) > 20
-    assert sentences.number(data, "test") == len(expected) == 45
+    assert sqlite.number_of_sentences(data, "test") == len(expected) == 45
     for size in (1, 7, 100):
-        assert tokens_of(sentences.chunks(data, "test", size=size)) == expected
-        assert tokens_of(sentences.chunks(data, "test", skip=10, most=20, size=size)) == expected[10:30]
-    assert [len(chunk) for chunk in sentences.chunks(data, "test", skip=5, size=16)] == [16, 16, 8]
-    assert list(sentences.chunks(data, "test", skip=45)) == []
+        assert tokens_of(sqlite.chunks(data, "test", size=size)) == expected
+        assert tokens_of(sqlite.chunks(data, "test", skip=10, most=20, size=size)) == expected[10:30]
+    assert [len(chunk) for chunk in sqlite.chunks(data, "test", skip=5, size=16)] == [16, 16, 8]
+    assert list(sqlite.chunks(data, "test", skip=45)) == []
 
 
 def test_words_are_those_of_tffs_preprocessing(data):
     spec = baselines.ClientSpec(num_epochs=1, batch_size=45, shuffle_buffer_size=1)
     preprocess = preprocessing.create_preprocess_fn(spec, VOCABULARY)
     words, targets = preprocess(of_tff(data)).get_single_element()
-    found = list(evaluator("conv").tokens(sentences.chunks(data, "test", size=8)))
+    found = list(evaluator(data, "conv").tokens("test"))
     np.testing.assert_array_equal(np.concatenate([each.words for each in found])[:, :-1], words)
     np.testing.assert_array_equal(np.concatenate([each.words for each in found])[:, 1:], targets)
     lengths = np.concatenate([each.lengths for each in found])
@@ -162,8 +149,8 @@ def by_keras(model, words):
 @pytest.mark.sampled(most=1)
 @pytest.mark.parametrize("architecture", ["conv", "lstm"])
 def test_metrics_are_those_of_tff(data, architecture):
-    tested = evaluator(architecture)
-    kept = list(tested.tokens(sentences.chunks(data, "test")))
+    tested = evaluator(data, architecture)
+    kept = list(tested.tokens("test"))
     model, rng = tested._model, np.random.default_rng(1)
     shapes = [variable.shape for variable in model.trainable_variables]
     kinds = {
@@ -189,7 +176,8 @@ def test_metrics_are_those_of_tff(data, architecture):
             assert 0 < found.baseline == pytest.approx(found.metrics[evaluation.ACCURACY])
         if kind in ("random", "tied"):
             assert 0 < found.metrics["accuracy"] < 1
-    several = tested.measure(kinds["random"], tested.tokens(sentences.chunks(data, "test", size=4)))
+    parts = [evaluation.Tokens(*(part[start : start + 4] for part in kept[0])) for start in range(0, 45, 4)]
+    several = tested.measure(kinds["random"], parts)
     assert several.metrics == pytest.approx(tested.measure(kinds["random"], kept).metrics, rel=1e-6)
     assert tested.measure(kinds["random"], []).metrics == dict.fromkeys(evaluation.METRICS, 0.0)
 

@@ -371,7 +371,7 @@ def test_clients_of_the_log_count_where_they_stand_for_more(small_data):
     """A report takes who is in the log for the population, which may then be larger than with all clients."""
     from tff_mf.experiments.training import program
 
-    clients = len(sqlite.load(small_data).train.client_ids)
+    clients = len(sqlite.clients(small_data, sqlite.TRAIN))
     plan = tff_mf.plan(**{**PLAN, "cohort": clients // 2}, noise_multiplier=3.0, delta=1e-6)
     settings = small_settings(plan)
     prepared = program.prepare(settings, plan, small_data)

@@ -15,6 +15,14 @@ from tff_mf.experiments.runs import names
 
 ROUNDS, EACH = 4, 2
 CLIENTS = [f"client {index}" for index in range(EACH * ROUNDS)]
+SETTING = {
+    "mechanism": "tree-full",
+    "rounds": ROUNDS,
+    "clients_per_round": EACH,
+    "delta": 1e-3,
+    "noise_multiplier": 1.0,
+    "population": len(CLIENTS),
+}
 
 
 def dataset() -> tf.data.Dataset:
@@ -30,14 +38,7 @@ def model_fn() -> tff.learning.models.VariableModel:
 
 def opened(folder: pathlib.Path) -> aggregators.PrivateTraining:
     """Returns the training of a folder, whatever became of it before."""
-    plan = tff_mf.plan(
-        mechanism="tree-full",
-        rounds=ROUNDS,
-        clients_per_round=EACH,
-        delta=1e-3,
-        noise_multiplier=1.0,
-        population=len(CLIENTS),
-    )
+    plan = tff_mf.plan(**SETTING)
     sgd = tff.learning.optimizers.build_sgdm(0.1)
     return aggregators.private_fed_avg(plan, model_fn, client_optimizer_fn=sgd, folder=folder)
 

@@ -25,9 +25,9 @@ import tff_mf
 from tff_mf import artifacts
 from tff_mf.base.errors import InputError
 from tff_mf.experiments import compare, reports
-from tff_mf.experiments.bundles import _source
 from tff_mf.experiments.central import PRESETS
 from tff_mf.experiments.runs import initial_model, layers, ledger
+from tff_mf.experiments.training import deployment
 
 _HANG_SECONDS = 120.0
 _TIME = "2026-01-02T03:04:05+00:00"
@@ -347,7 +347,7 @@ def _checkpoints(folder: pathlib.Path) -> list[Reader]:
 
 
 def _vocabularies() -> list[Reader]:
-    words, read = ["the", "of", "a"], _OneFile(_source.read_vocabulary)
+    words, read = ["the", "of", "a"], _OneFile(deployment.read_vocabulary)
 
     def forged(generator: random.Random) -> bytes:
         return json.dumps(mutations.of_structure(words, generator, _JSON)).encode()

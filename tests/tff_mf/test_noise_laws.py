@@ -168,9 +168,9 @@ class InJAX:
 
     def take_products(self, monkeypatch, stream, products):
         del monkeypatch
-        known, decided = jax.numpy.asarray(products), stream._decided
+        known, decided = jax.numpy.asarray(products), stream._turn_with
         stream._draw = lambda key, dimension: known[key[0]]
-        stream._decided = lambda *given: decided(*given)._replace(scale=products.dtype.type(1))
+        stream._turn_with = lambda *given: decided(*given)._replace(scale=products.dtype.type(1))
 
 
 class InTorch:

@@ -57,8 +57,8 @@ def write(
     Raises:
         FileExistsError: If the file exists and is not to be replaced.
     """
-    about = json.dumps({"version": _VERSION, **description})
-    text, order = header(tensors, {_HASH: _NO_HASH, _KEY: about})
+    facts = json.dumps({"version": _VERSION, **description})
+    text, order = header(tensors, {_HASH: _NO_HASH, _KEY: facts})
     with files.atomic_file(path, mode=0o600, overwrite=replaces) as file:
         digest = hashlib.sha256(text)
         file.write(len(text).to_bytes(LENGTH_BYTES, "little") + text)
@@ -122,7 +122,7 @@ def make_private(folder: pathlib.Path) -> None:
         InputValueError: If it cannot be created or restricted.
     """
     try:
-        if folder.is_dir() and _others(folder) and any(map(_others, _with_keys(folder))):
+        if folder.is_dir() and _open_to_others(folder) and any(map(_open_to_others, _with_keys(folder))):
             _LOG.warning(
                 "Others could read the checkpoints in %r, whose keys allow removing the noise from every released "
                 "model. They no longer can; against anyone who did, the run has no guarantee.",
@@ -142,7 +142,7 @@ def close(folder: pathlib.Path) -> None:
         path.chmod(0o600)
 
 
-def _others(path: pathlib.Path) -> bool:
+def _open_to_others(path: pathlib.Path) -> bool:
     """Returns whether anyone but the owner has any permission on a path."""
     return bool(stat.S_IMODE(path.stat().st_mode) & 0o077)
 

@@ -37,10 +37,10 @@ def product(left: np.ndarray, right: np.ndarray) -> np.ndarray:
         >>> product(np.array([[1.0, 2.0]]), np.array([[3.0], [4.0]]))
         array([[11.]])
     """
-    result = np.zeros((len(left), right.shape[1]))
+    total = np.zeros((len(left), right.shape[1]))
     for column, row in zip(left.T, right, strict=True):
-        result += column[:, np.newaxis] * row
-    return result
+        total += column[:, np.newaxis] * row
+    return total
 
 
 def solve(lower: np.ndarray, right: np.ndarray) -> np.ndarray:
@@ -58,7 +58,7 @@ def solve(lower: np.ndarray, right: np.ndarray) -> np.ndarray:
         array([[ 0.5  ,  0.   ],
                [-0.125,  0.25 ]])
     """
-    result = np.zeros(right.shape)
+    solution = np.zeros(right.shape)
     with np.errstate(over="ignore", invalid="ignore"):
         for left in range(0, len(lower), _COLUMNS):
             # What is above is 0.
@@ -72,8 +72,8 @@ def solve(lower: np.ndarray, right: np.ndarray) -> np.ndarray:
                 for place, row in enumerate(rows):
                     row /= factors[place, begin + place]
                     rows[place + 1 :] -= factors[place + 1 :, begin + place] * row
-            result[left:, left : left + _COLUMNS] = columns
-    return result
+            solution[left:, left : left + _COLUMNS] = columns
+    return solution
 
 
 def reciprocal(coefficients: Sequence[float] | np.ndarray, rounds: int) -> np.ndarray:
@@ -90,8 +90,8 @@ def reciprocal(coefficients: Sequence[float] | np.ndarray, rounds: int) -> np.nd
         >>> reciprocal([2.0, 1.0], 3)
         array([ 0.5  , -0.25 ,  0.125])
     """
-    first, *others = np.asarray(coefficients[:rounds], dtype=np.float64).tolist()
-    ratios = np.array(others) / first
+    first, *later = np.asarray(coefficients[:rounds], dtype=np.float64).tolist()
+    ratios = np.array(later) / first
     reach, block = len(ratios), min(rounds, max(_TERMS, 4 * len(ratios)))
     # Before its own round, a term is the sum of what earlier ones add to it.
     terms = np.zeros(rounds + reach + block)
@@ -102,9 +102,9 @@ def reciprocal(coefficients: Sequence[float] | np.ndarray, rounds: int) -> np.nd
         response = terms[:block] * first
         for begin in range(block, rounds, block):
             end = begin + block
-            known = terms[begin : begin + reach].tolist()
+            carried = terms[begin : begin + reach].tolist()
             terms[begin : begin + reach] = 0.0
-            for shift, value in enumerate(known):
+            for shift, value in enumerate(carried):
                 terms[begin + shift : end] += value * response[: block - shift]
             for back in range(1, reach + 1):
                 terms[end : end + reach + 1 - back] -= ratios[back - 1 :] * terms[end - back]

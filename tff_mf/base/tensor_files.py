@@ -22,14 +22,14 @@ def is_tensor(leaf: object) -> bool:
     return hasattr(leaf, "shape") and str(getattr(leaf, "dtype", "")) in _NAMES
 
 
-def header(tensors: Mapping[str, Any], about: Mapping[str, str]) -> tuple[bytes, list[str]]:
+def header(tensors: Mapping[str, Any], metadata: Mapping[str, str]) -> tuple[bytes, list[str]]:
     """Returns the header of a file, and the names of its tensors in the order in which their bytes follow it.
 
     Args:
         tensors: Arrays, or objects that NumPy converts to arrays; only their shapes and types are read.
-        about: The metadata.
+        metadata: The metadata.
     """
-    fields: dict[str, Any] = {_METADATA: dict(sorted(about.items()))}
+    fields: dict[str, Any] = {_METADATA: dict(sorted(metadata.items()))}
     # Wide types come first, so that each tensor is aligned.
     order = sorted(tensors, key=lambda name: (-np.dtype(tensors[name].dtype).itemsize, name))
     end = 0
@@ -41,7 +41,7 @@ def header(tensors: Mapping[str, Any], about: Mapping[str, str]) -> tuple[bytes,
     return text + b" " * (-len(text) % LENGTH_BYTES), order
 
 
-def encoded(tensors: Mapping[str, Any], about: Mapping[str, str]) -> bytes:
+def encoded(tensors: Mapping[str, Any], metadata: Mapping[str, str]) -> bytes:
     """Returns tensors and metadata as a safetensors file.
 
     Example:
@@ -49,7 +49,7 @@ def encoded(tensors: Mapping[str, Any], about: Mapping[str, str]) -> bytes:
         ({'a': array([1., 2.], dtype=float32)}, {'round': '3'})
     """
     arrays = {name: np.asarray(value, order="C") for name, value in tensors.items()}
-    text, order = header(arrays, about)
+    text, order = header(arrays, metadata)
     return b"".join([len(text).to_bytes(LENGTH_BYTES, "little"), text, *(arrays[name].tobytes() for name in order)])
 
 
@@ -62,19 +62,19 @@ def decoded(content: bytes) -> tuple[dict[str, np.ndarray], dict[str, str]]:
     try:
         begin = LENGTH_BYTES + int.from_bytes(content[:LENGTH_BYTES], "little")
         fields = loads(content[LENGTH_BYTES:begin].decode())
-        about = fields.pop(_METADATA, {})
-        if begin > len(content) or not all(isinstance(each, str) for each in about.values()):
+        metadata = fields.pop(_METADATA, {})
+        if begin > len(content) or not all(isinstance(value, str) for value in metadata.values()):
             raise ValueError("its header is cut off, or its metadata is not text")
         tensors, end = {}, 0
         for name, entry in sorted(fields.items(), key=lambda item: item[1]["data_offsets"]):
             dtype, shape, (start, stop) = np.dtype(_DTYPES[entry["dtype"]]), entry["shape"], entry["data_offsets"]
-            whole = all(type(each) is int and each >= 0 for each in (*shape, start, stop))
+            whole = all(type(value) is int and value >= 0 for value in (*shape, start, stop))
             if not whole or start != end or stop - start != math.prod(shape) * dtype.itemsize:
                 raise ValueError("a tensor is not where its header says")
             count, end = math.prod(shape), stop
             tensors[name] = np.frombuffer(content, dtype, count, begin + start).reshape(shape)
         if begin + end != len(content):
             raise ValueError("it is longer or shorter than its tensors")
-        return tensors, about
+        return tensors, metadata
     except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError, OverflowError) as error:
         raise InputValueError(f"it is not an intact safetensors file: {error}") from error

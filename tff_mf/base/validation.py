@@ -63,58 +63,58 @@ def real(name: str, value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise InputTypeError(f"{name}={value!r} must be a number.")
     try:
-        result = float(value)
+        number = float(value)
     except OverflowError:
-        result = math.inf
-    if not math.isfinite(result):
+        number = math.inf
+    if not math.isfinite(number):
         raise InputValueError(f"{name}={value!r} must be finite.")
-    return result
+    return number
 
 
 def positive(name: str, value: object) -> float:
     """Returns `value` as a finite `float` above 0."""
-    result = real(name, value)
-    if result <= 0:
+    number = real(name, value)
+    if number <= 0:
         raise InputValueError(f"{name}={value!r} must be greater than 0.")
-    return result
+    return number
 
 
 def clip_norm(value: object) -> float:
     """Returns `value` as a clip norm for which clipped values and their sums stay in the range of float32."""
-    result = positive("clip_norm", value)
-    if not SMALLEST_CLIP_NORM <= result <= LARGEST_CLIP_NORM:
+    number = positive("clip_norm", value)
+    if not SMALLEST_CLIP_NORM <= number <= LARGEST_CLIP_NORM:
         raise InputValueError(
-            f"clip_norm={result!r} must be at least {SMALLEST_CLIP_NORM} and at most {LARGEST_CLIP_NORM}, so that sums "
+            f"clip_norm={number!r} must be at least {SMALLEST_CLIP_NORM} and at most {LARGEST_CLIP_NORM}, so that sums "
             "in float32 neither overflow nor underflow."
         )
-    return result
+    return number
 
 
 def nonnegative(name: str, value: object) -> float:
     """Returns `value` as a finite `float` of at least 0."""
-    result = real(name, value)
-    if result < 0:
+    number = real(name, value)
+    if number < 0:
         raise InputValueError(f"{name}={value!r} must be at least 0.")
-    return result
+    return number
 
 
 def open_unit(name: str, value: object) -> float:
     """Returns `value` as a `float` strictly between 0 and 1."""
-    result = real(name, value)
-    if not 0 < result < 1:
+    number = real(name, value)
+    if not 0 < number < 1:
         raise InputValueError(f"{name}={value!r} must lie strictly between 0 and 1.")
-    return result
+    return number
 
 
 def tail_delta(value: object) -> float:
     """Returns `value` as a δ that can be computed from tail probabilities in float64."""
-    result = open_unit("delta", value)
-    if result < MIN_TAIL_DELTA:
+    number = open_unit("delta", value)
+    if number < MIN_TAIL_DELTA:
         raise InputValueError(
             f"delta={value!r} is below {MIN_TAIL_DELTA}: smaller values are lost in rounding where δ is computed from "
             "tail probabilities. Take a larger one."
         )
-    return result
+    return number
 
 
 def one_of(name: str, value: object, allowed: tuple[str, ...]) -> str:

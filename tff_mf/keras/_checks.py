@@ -98,12 +98,12 @@ def check_compiled(model: tf.keras.Model) -> None:
 def loss_function(loss: Any) -> Loss:
     """Returns a loss of Keras, given by name or as an object, or a function, as Keras's own fit has it."""
     try:
-        found = tf.keras.losses.get(loss)
+        function = tf.keras.losses.get(loss)
     except (ValueError, TypeError):
-        found = None
-    if not callable(found):
+        function = None
+    if not callable(function):
         raise InputTypeError(f"loss={loss!r} must be one loss of Keras, by name or as an object, or a function.")
-    return found if isinstance(found, tf.keras.losses.Loss) else _OfFunction(found)
+    return function if isinstance(function, tf.keras.losses.Loss) else _OfFunction(function)
 
 
 class _OfFunction(tf.keras.losses.Loss):
@@ -120,11 +120,11 @@ class _OfFunction(tf.keras.losses.Loss):
 def check_graph(model: tf.keras.Model, graph: Any) -> None:
     """Raises if a graph that computes a model's gradients changes variables, or if the model added losses to it."""
     _check_losses(model)
-    found = sorted(
+    stateful = sorted(
         (node.name, node.op) for node in _nodes(graph) if _is_stateful(node.op) and not _HARMLESS.match(node.op)
     )
-    if found:
-        name, op = found[0]
+    if stateful:
+        name, op = stateful[0]
         raise InputValueError(
             f"model or loss updates variables, writes or runs Python when it is trained, in {name!r}, a {op}: what it "
             "leaves is without noise. Take layers without such state, or set trainable=False on them."
@@ -137,10 +137,10 @@ def check_unseeded(graph: Any) -> None:
     The places of a batch have random bits of their own. If those are known, as by a seed, and one example fewer is in a
     batch, all that follow it move, and their gradients change: by more than the clip norm of one example.
     """
-    found = sorted(node.name for node in _nodes(graph) if node.attr["seed"].i or node.attr["seed2"].i)
-    if found:
+    seeded = sorted(node.name for node in _nodes(graph) if node.attr["seed"].i or node.attr["seed2"].i)
+    if seeded:
         raise InputValueError(
-            f"model has random numbers with a seed, in {found[0]!r}: with sampled batches, each example that joins "
+            f"model has random numbers with a seed, in {seeded[0]!r}: with sampled batches, each example that joins "
             "would change the numbers of others. Call tf.random.set_seed(None) before the model is trained, and give "
             "its layers no seed."
         )

@@ -74,24 +74,20 @@ class ClippedSum:
                 "functions run eagerly, and no graph shows whether the model updates variables: call "
                 "tf.config.run_functions_eagerly(False)."
             )
-        x, y = (tf.nest.map_structure(tf.convert_to_tensor, part) for part in (x, y))
+        x, y = (tf.nest.map_structure(tf.convert_to_tensor, structure) for structure in (x, y))
         if present is None:
             present = tf.ones([tf.shape(tf.nest.flatten(x)[0])[0]], tf.bool)
         return self._function(x, y, present)
 
     def _checked_sum(self, x: Any, y: Any, present: tf.Tensor) -> list[tf.Tensor]:
-        self._check_unchanged()
-        with tf.control_dependencies(_of_one_length([*tf.nest.flatten((x, y)), present])):
-            found = self._sum(*tf.nest.map_structure(tf.identity, (x, y, present)))
-        _checks.check_graph(self._model, tf.compat.v1.get_default_graph())
-        return found
-
-    def _check_unchanged(self) -> None:
         # A graph is made when the sum is first computed, and again for other shapes.
         _checks.check(self._model)
-        variables = self._model.trainable_variables
-        if list(map(id, variables)) != list(map(id, self._variables)):
+        if list(map(id, self._model.trainable_variables)) != list(map(id, self._variables)):
             raise InputValueError("model has other layers than when it was passed: make it whole first.")
+        with tf.control_dependencies(_of_one_length([*tf.nest.flatten((x, y)), present])):
+            sums = self._sum(*tf.nest.map_structure(tf.identity, (x, y, present)))
+        _checks.check_graph(self._model, tf.compat.v1.get_default_graph())
+        return sums
 
     def _sum(self, x: Any, y: Any, present: tf.Tensor) -> list[tf.Tensor]:
         size = max(1, _MOST_VALUES // _values_of(self._variables))
@@ -124,8 +120,8 @@ class ClippedSum:
                         "of them, with tf.keras.layers.Concatenate."
                     )
                 value = tf.reduce_mean(self._loss(target, outputs))
-            found = tape.gradient(value, self._variables, unconnected_gradients=tf.UnconnectedGradients.ZERO)
-            return [tf.convert_to_tensor(gradient) for gradient in found]
+            gradients = tape.gradient(value, self._variables, unconnected_gradients=tf.UnconnectedGradients.ZERO)
+            return [tf.convert_to_tensor(gradient) for gradient in gradients]
 
         # `tf.vectorized_map` cannot differentiate loops over time steps.
         layers = self._model._flatten_layers()
@@ -140,14 +136,14 @@ def clipped(gradients: list[tf.Tensor], present: tf.Tensor, clip_norm: Any) -> l
 
     A gradient that is not finite contributes zero, and so do those of places in which no example is present.
     """
-    flat = [tf.reshape(values, [tf.shape(values)[0], values.shape[1:].num_elements()]) for values in gradients]
-    squares = [tf.reduce_sum(tf.square(tf.cast(values, tf.float64)), axis=1) for values in flat]
+    flat = [tf.reshape(gradient, [tf.shape(gradient)[0], gradient.shape[1:].num_elements()]) for gradient in gradients]
+    squares = [tf.reduce_sum(tf.square(tf.cast(gradient, tf.float64)), axis=1) for gradient in flat]
     factors = clipping.factors(tf.sqrt(tf.add_n(squares)), tf.constant(clip_norm, tf.float32))
     weights = tf.where(present, factors, 0.0)[:, tf.newaxis]
     # Each product is rounded once, and then all are added: no matrix product, which may compute in fewer bits.
     return [
-        tf.reshape(tf.reduce_sum(tf.math.multiply_no_nan(part, weights), axis=0), values.shape[1:])
-        for part, values in zip(flat, gradients, strict=True)
+        tf.reshape(tf.reduce_sum(tf.math.multiply_no_nan(rows, weights), axis=0), gradient.shape[1:])
+        for rows, gradient in zip(flat, gradients, strict=True)
     ]
 
 
@@ -158,7 +154,9 @@ def _of_one_length(tensors: list[tf.Tensor]) -> list[Any]:
         shapes = [str(tensor.shape) for tensor in tensors]
         raise InputValueError(f"a batch has arrays of the shapes {shapes}: each must have one entry for each example.")
     message = "The arrays of a batch must have one entry for each example."
-    checks = [tf.debugging.assert_equal(tf.shape(each)[0], tf.shape(tensors[0])[0], message) for each in tensors[1:]]
+    checks = [
+        tf.debugging.assert_equal(tf.shape(tensor)[0], tf.shape(tensors[0])[0], message) for tensor in tensors[1:]
+    ]
     return [check for check in checks if check is not None]
 
 

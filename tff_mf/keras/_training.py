@@ -39,12 +39,11 @@ class Training:
     secret, and of `order.participation` in place of the sampling without amplification. An example takes the place of a
     client: zero-out sets its gradients to zero in all rounds. This holds for any number of calls of `fit`, also after
     errors: each execution of a round draws fresh noise, and the graph refuses more rounds than the order has. It
-    assumes that the initial weights, the settings and what callbacks
-    compute do not depend on the examples, and that nothing else about the examples is released. Training metrics are
-    exact, and are therefore not computed. Random layers whose seed is known are refused with sampled batches, as far as
-    the graph shows it: not augmentation layers that draw from a `tf.random.Generator`. Secret batches follow from a key
-    of this training alone, which checkpoints have. After `restore`, it holds if nothing was released that was computed
-    after the checkpoint.
+    assumes that the initial weights, the settings and what callbacks compute do not depend on the examples, and that
+    nothing else about the examples is released. Training metrics are exact, and are therefore not computed. Random
+    layers whose seed is known are refused with sampled batches, as far as the graph shows it: not augmentation layers
+    that draw from a `tf.random.Generator`. Secret batches follow from a key of this training alone, which checkpoints
+    have. After `restore`, it holds if nothing was released that was computed after the checkpoint.
 
     Args:
         model: A built and compiled Keras model. Its optimizer may be any; its loss is applied to single examples, and
@@ -72,8 +71,7 @@ class Training:
         (6, 8.0)
 
     Raises:
-        InputValueError: If the arrays are not of the order's number of examples, or the
-            model is refused.
+        InputValueError: If the arrays are not of the order's number of examples, or the model is refused.
     """
 
     def __init__(
@@ -173,8 +171,8 @@ class Training:
         """Returns ε of all rounds of the order, for zero-out of one example, amplified where its batches are secret.
 
         Raises:
-            InputValueError: If the noise is repeatable, δ is 1 / examples or more, at which an example
-                may be published, or no ε is known for the order and the mechanism.
+            InputValueError: If the noise is repeatable, δ is 1 / examples or more, at which an example may be
+                published, or no ε is known for the order and the mechanism.
         """
         if self._query.insecure:
             raise InputValueError(
@@ -308,13 +306,15 @@ class Training:
         """Returns all variables of the training, by their names in checkpoints."""
         # Read when it is needed: an optimizer may make variables in its first step.
         variables = self._optimizer.variables
-        parts = {
+        groups = {
             "secret": [self._secret],
             "model": self._model.weights,
             "optimizer": variables() if callable(variables) else variables,
             "noise": tf.nest.flatten(self._state),
         }
-        return {f"{part}/{index}": variable for part, all_ in parts.items() for index, variable in enumerate(all_)}
+        return {
+            f"{group}/{index}": variable for group, members in groups.items() for index, variable in enumerate(members)
+        }
 
     def _batches(self, begin: int, count: int) -> np.ndarray:
         """Returns the examples of batches, which follow from the secret of this training where they are secret."""
@@ -326,9 +326,9 @@ class Training:
         begun, rounds, length = self.rounds, self.order.rounds, self.order.epoch_rounds
         left = -(-rounds // length) - begun // length
         if begun >= rounds or (epochs is not None and validation.whole("epochs", epochs) > left):
-            asked = "" if epochs is None else f"epochs={epochs} is more than the {left} that are left: "
+            request = "" if epochs is None else f"epochs={epochs} is more than the {left} that are left: "
             raise InputValueError(
-                f"{asked}{begun} of the {rounds} rounds that the order accounts for have run. Make an order of more "
+                f"{request}{begun} of the {rounds} rounds that the order accounts for have run. Make an order of more "
                 "epochs, calibrate the noise for it, and train from the start."
             )
         return rounds if epochs is None else min(rounds, (begun // length + epochs) * length)
@@ -337,8 +337,8 @@ class Training:
         if validation_data is None:
             return {}
         data = (validation_data,) if isinstance(validation_data, tf.data.Dataset) else validation_data
-        found = self._model.evaluate(*data, verbose=0, return_dict=True)
-        return {f"val_{name}": value for name, value in found.items()}
+        metrics = self._model.evaluate(*data, verbose=0, return_dict=True)
+        return {f"val_{name}": value for name, value in metrics.items()}
 
     def _train(self, end: int) -> None:
         # Two threads that ran a round of one state would release two results whose difference has little noise in it.
@@ -386,7 +386,7 @@ class Training:
         x, y = tf.nest.map_structure(lambda tensor: tf.gather(tensor, tf.maximum(row, 0)), self._examples)
         total = self._clipped_sum(x, y, row >= 0)
         noised, state, _ = self._query.get_noised_result(total, self._read())
-        mean = [part / tf.constant(float(self.order.batch_size), part.dtype) for part in noised]
+        mean = [leaf / tf.constant(float(self.order.batch_size), leaf.dtype) for leaf in noised]
         self._optimizer.apply_gradients(zip(self._stored(mean, state), self._variables, strict=True))
         return state.noise.round
 
@@ -403,11 +403,10 @@ class Training:
         with tf.control_dependencies([keys]):
             step = variables.round.assign(noise.round, read_value=False)
         with tf.control_dependencies([step]):
-            rest = [
-                variable.assign(row, read_value=False) for variable, row in zip(variables.rows, noise.rows, strict=True)
-            ]
-        with tf.control_dependencies([step, *rest]):
-            return [tf.identity(part) for part in mean]
+            pairs = zip(variables.rows, noise.rows, strict=True)
+            rows = [variable.assign(row, read_value=False) for variable, row in pairs]
+        with tf.control_dependencies([step, *rows]):
+            return [tf.identity(leaf) for leaf in mean]
 
 
 def _words(secret: CohortSecret) -> tf.Tensor:

@@ -27,8 +27,8 @@ class DictStream(KeyedStream):
     def init(self) -> dict[str, Any]:
         types = self._types(0)
         # One for all rows: they are never written into.
-        zeros = {each: self._zeros(each) for each in set(types)}
-        return self._new_state([zeros[each] for each in types], np.zeros([0, KEY_WORDS], np.int64))
+        zeros = {kind: self._zeros(kind) for kind in set(types)}
+        return self._new_state([zeros[kind] for kind in types], np.zeros([0, KEY_WORDS], np.int64))
 
     def check(self, state: Mapping[str, Any]) -> int:
         """Returns the number of rounds that a state has drawn, if this stream continues it.
@@ -46,10 +46,10 @@ class DictStream(KeyedStream):
         done = int(state["round"])
         if done < 0:
             raise InputValueError(f"state is damaged: round={done} must be at least 0; {REMEDY}.")
-        rows = {f"row_{index}": each for index, each in enumerate(self._types(done))}
+        rows = {f"row_{index}": dtype for index, dtype in enumerate(self._types(done))}
         expect(state, "keys", "int64", (done, KEY_WORDS))
-        for name, each in rows.items():
-            expect(state, name, each, (self._dimension,))
+        for name, dtype in rows.items():
+            expect(state, name, dtype, (self._dimension,))
         more = sorted(set(state) - {"fingerprint", "round", "keys", *rows})
         if more:
             raise InputValueError(f"state is damaged: {', '.join(more)} must not be there; {REMEDY}.")
@@ -120,8 +120,8 @@ def expect(state: Mapping[str, Any], name: str, dtype: str, shape: tuple[int, ..
     """Raises unless a state has an array of this name, type and shape."""
     if name not in state:
         raise InputValueError(f"state is damaged: {name} is missing; {REMEDY}.")
-    found = str(state[name].dtype).removeprefix("torch."), tuple(state[name].shape)
-    if found != (dtype, shape):
+    actual = str(state[name].dtype).removeprefix("torch."), tuple(state[name].shape)
+    if actual != (dtype, shape):
         raise InputValueError(
-            f"state is damaged: {name} is {found[0]} {list(found[1])} and must be {dtype} {list(shape)}; {REMEDY}."
+            f"state is damaged: {name} is {actual[0]} {list(actual[1])} and must be {dtype} {list(shape)}; {REMEDY}."
         )

@@ -132,7 +132,7 @@ class _AESWords:
 
 @functools.cache
 def _zeros(count: int) -> memoryview:
-    """Returns so many words of zeros, kept: new ones would be slower than the cipher."""
+    """Returns this many words of zeros, which are kept: new ones would take longer than the cipher."""
     return memoryview(bytes(8 * count))
 
 

@@ -64,10 +64,8 @@ class KeyedStream(abc.ABC):
         fast: Whether a row may change its type on a grid.
 
     Raises:
-        InputTypeError: If its class has no kind of its own, or
-            neither a recursion nor an end.
-        InputValueError: If the recursion of a kind from outside is not C⁻¹, or the
-            grid does not fit the noise.
+        InputTypeError: If the class of the mechanism has no kind of its own, or neither a recursion nor an end.
+        InputValueError: If the recursion of a kind from outside is not C⁻¹, or the grid does not fit the noise.
     """
 
     # What rules of a recursion compute with: an engine has its own.
@@ -92,8 +90,8 @@ class KeyedStream(abc.ABC):
         self._repeated: np.ndarray | None = None
         stddev = validation.nonnegative("stddev", stddev)
         if mechanism.is_outside:
-            for each in (mechanism, self.mechanism):
-                _check_recursion(each, each.recursion())
+            for candidate in (mechanism, self.mechanism):
+                _check_recursion(candidate, candidate.recursion())
         setting: tuple[object, ...] = ()
         if grid is None:
             self._recursion: Recursion = self.mechanism.recursion()
@@ -138,9 +136,9 @@ class KeyedStream(abc.ABC):
             InputError: Past the last round, or for a state of other noise or a damaged one. TensorFlow raises
                 `tf.errors.InvalidArgumentError`, from the graph.
         """
-        ends, given = self._ends(), self._repeated
-        if given is not None:
-            ends.append((len(given), f"keys of {len(given)} rounds were given, and all of them have run."))
+        ends, keys = self._ends(), self._repeated
+        if keys is not None:
+            ends.append((len(keys), f"keys of {len(keys)} rounds were given, and all of them have run."))
         state, done, stddev = self._admitted(state, ends)
         return self._advanced(state, done, self._key(done), stddev)
 
@@ -302,12 +300,12 @@ def float32_at_least(name: str, value: float) -> np.float32:
         True
     """
     with np.errstate(over="ignore"):
-        result = np.float32(value)
-    if float(result) < value:
-        result = np.nextafter(result, np.float32(np.inf))
-    if not np.isfinite(result):
+        rounded = np.float32(value)
+    if float(rounded) < value:
+        rounded = np.nextafter(rounded, np.float32(np.inf))
+    if not np.isfinite(rounded):
         raise InputValueError(f"{name}={value!r} is too large for float32.")
-    return result
+    return rounded
 
 
 def _check_recursion(mechanism: Mechanism, recursion: Recursion) -> None:
@@ -338,14 +336,14 @@ def _check_recursion(mechanism: Mechanism, recursion: Recursion) -> None:
                 f"mechanism of kind {mechanism.kind!r} has another C in {others} rounds than in {rounds}, and noise "
                 "that has begun cannot follow: let encoder(n) be the first n rows and columns of one matrix."
             )
-    inverse, found = in_order.solve(encoder, np.eye(rounds)), recursion.responses(rounds)
-    error = np.abs(found - inverse).max(axis=1) / np.abs(inverse).max(axis=1)
+    inverse, weights = in_order.solve(encoder, np.eye(rounds)), recursion.responses(rounds)
+    error = np.abs(weights - inverse).max(axis=1) / np.abs(inverse).max(axis=1)
     # NaN must not pass.
     wrong = ~(error <= _TOLERANCE)
     if np.any(wrong):
         first = int(np.argmax(wrong))
         raise InputValueError(
             f"the recursion of kind {mechanism.kind!r} is not C⁻¹z: row {first} has the weights "
-            f"{found[first, : first + 1][-3:].tolist()} and must have {inverse[first, : first + 1][-3:].tolist()}. "
+            f"{weights[first, : first + 1][-3:].tolist()} and must have {inverse[first, : first + 1][-3:].tolist()}. "
             "There is no privacy with other noise."
         )

@@ -219,11 +219,11 @@ class _Advance:
 
 def _sum(terms: Numbers, source: Callable[[int], np.ndarray], out: np.ndarray, scratch: np.ndarray) -> None:
     """Writes w_0·a_0 + w_1·a_1 + …, each product and each sum rounded once, in this order."""
-    (number, weight), *others = terms
+    (number, weight), *later = terms
     total = source(number)
-    if weight != 1 or not others:
+    if weight != 1 or not later:
         total = np.multiply(total, weight, out=out)
-    for number, weight in others:
+    for number, weight in later:
         term = source(number)
         total = np.add(total, term if weight == 1 else np.multiply(term, weight, out=scratch), out=out)
 
@@ -246,8 +246,8 @@ def save_state(state: Mapping[str, np.ndarray], path: str | os.PathLike[str]) ->
         >>> noise, state = stream.next(stream.init())
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     save_state(state, pathlib.Path(folder, "noise.safetensors"))
-        ...     again = load_state(pathlib.Path(folder, "noise.safetensors"))
-        >>> noise, state = stream.next(again)
+        ...     loaded = load_state(pathlib.Path(folder, "noise.safetensors"))
+        >>> noise, state = stream.next(loaded)
         >>> int(state["round"])
         2
     """

@@ -127,13 +127,13 @@ class Losses:
             infinite: β.
         """
         used = masses > 0
-        found = Nodes(
+        nodes = Nodes(
             losses=losses[used],
             logs=np.log(masses[used]),
             rounding=8 * np.abs(losses[used]),
             excess=math.fsum([*masses, -1.0]),
         )
-        return cls(nodes=lambda s, omega: found, infinite=infinite)
+        return cls(nodes=lambda s, omega: nodes, infinite=infinite)
 
 
 # A release that does not depend on data.
@@ -180,14 +180,14 @@ def _at_least(least: float, losses: Losses, count: int, delta: float, most: floa
     if near <= 0:
         return most
     while True:
-        bound = _found(least, losses, count, s, delta, near, gaussian)
+        bound = _bisect(least, losses, count, s, delta, near, gaussian)
         best = min(best, bound)
         if not least < bound < near / 4:
             return best
         near = bound
 
 
-def _found(least: float, losses: Losses, count: int, s: float, delta: float, near: float, gaussian: float) -> float:
+def _bisect(least: float, losses: Losses, count: int, s: float, delta: float, near: float, gaussian: float) -> float:
     """Returns ε of the bound for one s, not below `least`; infinity if it is not about `near` or less."""
     # Smaller s take fewer nodes.
     tried = (_Bound.of(losses, count, s * 2.0**-power, near, gaussian) for power in range(16))
@@ -320,7 +320,7 @@ def _ratios(nodes: Nodes, s: float, unit: float, side: int) -> tuple[np.ndarray,
     rises = np.zeros((side, side), complex)
     for start in range(0, len(losses), _CHUNK):
         chunk = slice(start, start + _CHUNK)
-        large, small = (_turns(np.multiply.outer(unit * step * np.arange(side), losses[chunk])) for step in (side, 1))
+        large, small = (_rises(np.multiply.outer(unit * step * np.arange(side), losses[chunk])) for step in (side, 1))
         large *= weights[chunk]
         rises += large @ small.T + np.sum(large, axis=1)[:, None] + small @ weights[chunk]
     rises = rises.ravel()
@@ -352,7 +352,7 @@ def _log_error(nodes: Nodes, s: float) -> float:
     return _left_out(nodes) + float(changes @ (_weight_errors(nodes, s) + terms)) + s * moved
 
 
-def _turns(angles: np.ndarray) -> np.ndarray:
+def _rises(angles: np.ndarray) -> np.ndarray:
     """Returns e^(ix) − 1, without cancellation."""
     sines, cosines = np.sin(angles / 2), np.cos(angles / 2)
     return 2 * sines * (1j * cosines - sines)

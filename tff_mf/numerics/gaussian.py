@@ -141,8 +141,8 @@ def delta_with_tail(epsilon: float, mu: float, tail: float) -> float:
     if tail == 0:
         return delta
     # Where e^ε overflows, nothing is left to state.
-    both = (1 + math.exp(min(epsilon, _LARGEST_EXPONENT))) * tail
-    return min(1.0, (delta + both) * (1 + 2 * _SLACK * (1 + min(epsilon, _LARGEST_EXPONENT))))
+    of_tail = (1 + math.exp(min(epsilon, _LARGEST_EXPONENT))) * tail
+    return min(1.0, (delta + of_tail) * (1 + 2 * _SLACK * (1 + min(epsilon, _LARGEST_EXPONENT))))
 
 
 def epsilon_with_tail(delta: float, tail: float, epsilon_from: Callable[[float], float]) -> float:
@@ -164,9 +164,9 @@ def epsilon_with_tail(delta: float, tail: float, epsilon_from: Callable[[float],
         return epsilon_from(delta)
     # A share of 2^-i of δ is left to the tail: the smallest that is enough.
     for exponent in range(52, 0, -1):
-        part = delta * (1 - 2.0**-exponent)
-        epsilon = epsilon_from(part)
-        if epsilon < _LARGEST_EXPONENT and (1 + math.exp(epsilon)) * tail * (1 + _SLACK * (4 + epsilon)) < delta - part:
+        less = delta * (1 - 2.0**-exponent)
+        epsilon = epsilon_from(less)
+        if epsilon < _LARGEST_EXPONENT and (1 + math.exp(epsilon)) * tail * (1 + _SLACK * (4 + epsilon)) < delta - less:
             return epsilon
     return math.inf
 
@@ -251,8 +251,8 @@ def _log_delta(epsilon: float, mu: float, *, slack: float) -> float:
     spread = slack * (ratio + half)
     a, b = ratio - half - spread, ratio + half + spread
     if a < 0:
-        rest = 0.5 * math.exp(-a * a / 2 * (1 + slack)) * (_scaled_tail(-a) + _scaled_tail(b)) * (1 - slack)
-        return math.log1p(-rest) if rest < 1 else -math.inf
+        complement = 0.5 * math.exp(-a * a / 2 * (1 + slack)) * (_scaled_tail(-a) + _scaled_tail(b)) * (1 - slack)
+        return math.log1p(-complement) if complement < 1 else -math.inf
     difference = _scaled_tail(a) * (1 + slack) - _scaled_tail(b) * (1 - slack)
     if not difference > 0:
         return -math.inf

@@ -57,7 +57,7 @@ class Draws(abc.ABC):
 
     @abc.abstractmethod
     def waiting(self, events: int) -> float:
-        """Returns how long it takes until so many events have come, of which one comes in a unit of time on average."""
+        """Returns how long this many events take to come, of which one comes in a unit of time on average."""
 
 
 class SeededDraws(Draws):
@@ -100,10 +100,10 @@ class SystemDraws(Draws):
     def order(self, count: int) -> np.ndarray:
         while True:
             words = self.words(count)
-            found = np.argsort(words)
+            order = np.argsort(words)
             # Equal words have no random order.
-            if np.all(np.diff(words[found]) > 0):
-                return found
+            if np.all(np.diff(words[order]) > 0):
+                return order
 
     def chosen(self, total: int, count: int) -> np.ndarray:
         return self.order(total)[:count]

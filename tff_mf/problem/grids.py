@@ -99,7 +99,7 @@ class Grid:
             1202
 
         Raises:
-            InputValueError: If a sum of so many records could be inexact.
+            InputValueError: If a sum of this many records could be inexact.
         """
         return cls.auto(dimension=dimension, max_clients=max(_FEWEST_CLIENTS, _ROOM * math.ceil(cohort)))
 

@@ -49,12 +49,12 @@ class Sampling(abc.ABC):
         clients, rounds = validation.whole("clients", clients), validation.listable(rounds)
         size = getattr(self, "clients_per_round", None)
         if clients_per_round is not None:
-            given = validation.whole("clients_per_round", clients_per_round)
-            if size is not None and given != size:
+            cohort = validation.whole("clients_per_round", clients_per_round)
+            if size is not None and cohort != size:
                 raise InputValueError(
-                    f"clients_per_round={given}, but {self} has clients_per_round={size}: leave it out."
+                    f"clients_per_round={cohort}, but {self} has clients_per_round={size}: leave it out."
                 )
-            size = given
+            size = cohort
         return rows_of(self.draw(clients, rounds, size, SystemDraws() if draws is None else draws))
 
     @abc.abstractmethod

@@ -44,8 +44,8 @@ class Clipped(NamedTuple):
 def checked_clip_norm(value: object) -> np.float32:
     """Returns the largest float32 that is at most a clip norm."""
     clip_norm = validation.clip_norm(value)
-    result = np.float32(clip_norm)
-    return np.nextafter(result, np.float32(0)) if float(result) > clip_norm else result
+    nearest = np.float32(clip_norm)
+    return np.nextafter(nearest, np.float32(0)) if float(nearest) > clip_norm else nearest
 
 
 def clip_record(leaves: list[tf.Tensor], clip_norm: tf.Tensor) -> list[tf.Tensor]:
@@ -119,8 +119,8 @@ def factors(norms: tf.Tensor, clip_norm: tf.Tensor) -> tf.Tensor:
         >>> factors(tf.constant([0.5, 2.0, float("nan")], tf.float64), tf.constant(1.0)).numpy().round(3).tolist()
         [1.0, 0.5, 0.0]
     """
-    found = tf.where(norm_passes(norms, clip_norm), tf.ones_like(norms, tf.float32), _factor(norms, clip_norm))
-    return tf.where(tf.math.is_finite(norms), found, 0.0)
+    values = tf.where(norm_passes(norms, clip_norm), tf.ones_like(norms, tf.float32), _factor(norms, clip_norm))
+    return tf.where(tf.math.is_finite(norms), values, 0.0)
 
 
 def norm(leaves: list[tf.Tensor]) -> tf.Tensor:
@@ -229,8 +229,8 @@ def clip_integers_again(leaves: list[tf.Tensor], *, bits: int) -> Clipped:
         return [tf.identity(leaf) for leaf in leaves], tf.constant(False)
 
     def scaled() -> tuple[list[tf.Tensor], tf.Tensor]:
-        found = _scaled_down(values, square, bits)
-        smaller = [tf.cast(value, leaf.dtype) for value, leaf in zip(found, leaves, strict=True)]
+        shorter = _scaled_down(values, square, bits)
+        smaller = [tf.cast(value, leaf.dtype) for value, leaf in zip(shorter, leaves, strict=True)]
         # A record that does not pass has a value other than zero.
         return smaller, ~tf.reduce_any(tf.stack([tf.reduce_any(leaf != 0) for leaf in smaller]))
 
@@ -301,7 +301,7 @@ class Summands:
         return tf.nest.pack_sequence_as(summand, clipped.leaves), clipped
 
     def of(self, records: Any, clients: int) -> Any:
-        """Returns the summand, or the sum, of the records of so many clients."""
+        """Returns the summand, or the sum, of the records of this many clients."""
         del clients
         return records
 

@@ -177,8 +177,8 @@ class MatrixFactorizationQuery(tfp.SumAggregationDPQuery):
         """Returns an empty sum, in the types that records are summed in.
 
         Raises:
-            InputValueError: If the template has other shapes than `record_specs`, or it holds variables: so
-                call TensorFlow Privacy's optimizers, before they draw noise.
+            InputValueError: If the template has other shapes than `record_specs`, or holds variables, as TensorFlow
+                Privacy's optimizers pass them before they draw noise.
         """
         template = self._specs if template is None else template
         if any(isinstance(leaf, tf.Variable) for leaf in tf.nest.flatten(template)):
@@ -212,18 +212,17 @@ class MatrixFactorizationQuery(tfp.SumAggregationDPQuery):
     def get_noised_result(self, sample_state: Any, global_state: Any) -> tuple[Any, Any, dp_accounting.DpEvent]:
         """Returns the noised sum, the state of the next round, and `UnsupportedDpEvent`: see the class."""
         row, noise = self._stream.next(global_state.noise)
-        result = self._noised(sample_state, row, self._clip_norm)
-        return result, QueryState(noise=noise), dp_accounting.UnsupportedDpEvent()
+        noised = self._noised(sample_state, row, self._clip_norm)
+        return noised, QueryState(noise=noise), dp_accounting.UnsupportedDpEvent()
 
     def _noised(self, total: Any, row: tf.Tensor, clip_norm: np.float32 | tf.Tensor) -> Any:
         """Returns the sum of the records plus the flat row of noise."""
         records, unit = self._summands.opened(total, clip_norm)
-        parts = tf.split(row, [leaf.shape.num_elements() for leaf in self._leaves])
+        sums = self._checked("sample_state", records)
+        rows = tf.split(row, [leaf.shape.num_elements() for leaf in self._leaves])
         noised = [
-            self._summands.noised(part_of_total, tf.reshape(part, leaf.shape), unit, leaf.dtype)
-            for part_of_total, part, leaf in zip(
-                self._checked("sample_state", records), parts, self._leaves, strict=True
-            )
+            self._summands.noised(leaf_sum, tf.reshape(noise, leaf.shape), unit, leaf.dtype)
+            for leaf_sum, noise, leaf in zip(sums, rows, self._leaves, strict=True)
         ]
         return tf.nest.pack_sequence_as(records, noised)
 
@@ -238,11 +237,11 @@ class MatrixFactorizationQuery(tfp.SumAggregationDPQuery):
         return [tf.ensure_shape(leaf, spec.shape) for leaf, spec in zip(leaves, self._leaves, strict=True)]
 
     def _check_shapes(self, name: str, leaves: Sequence[Any]) -> None:
-        found = [tf.TensorShape(leaf.shape) for leaf in leaves]
+        actual = [tf.TensorShape(leaf.shape) for leaf in leaves]
         expected = [spec.shape for spec in self._leaves]
-        if len(found) != len(expected) or not all(map(tf.TensorShape.is_compatible_with, found, expected)):
+        if len(actual) != len(expected) or not all(map(tf.TensorShape.is_compatible_with, actual, expected)):
             raise InputValueError(
-                f"{name} has tensors of the shapes {[str(shape) for shape in found]}, and record_specs has "
+                f"{name} has tensors of the shapes {[str(shape) for shape in actual]}, and record_specs has "
                 f"{[str(shape) for shape in expected]}: build the query with the specs of its records."
             )
 
@@ -341,8 +340,8 @@ class RestartedQuery(tfp.RestartQuery):
                 f"query={query!r} must be a query of tff_mf: restarts are accounted for by its mechanism."
             )
         self._restart_every = query.mechanism.check(validation.whole("restart_every", restart_every))
-        given = None if rounds is None else validation.whole("rounds", rounds)
-        self._rounds = min((each for each in (given, query.run_rounds) if each is not None), default=None)
+        own_rounds = None if rounds is None else validation.whole("rounds", rounds)
+        self._rounds = min((limit for limit in (own_rounds, query.run_rounds) if limit is not None), default=None)
         query = query.bound_to(f"restart_every={self._restart_every}")
         super().__init__(query, tfp.restart_query.PeriodicRoundRestartIndicator(period=self._restart_every))
 
@@ -361,7 +360,9 @@ class RestartedQuery(tfp.RestartQuery):
         checked = global_state._replace(inner_query_state=inner._replace(noise=noise))
         results, state, event = super().get_noised_result(sample_state, checked)
         # As in `NoiseStream.next`: if assertions are stripped from the graph, the release is NaN.
-        return tf.nest.map_structure(lambda leaf: _or_nan(done < self._rounds, leaf), results), state, event
+        valid = done < self._rounds
+        results = tf.nest.map_structure(lambda leaf: tf.where(valid, leaf, tf.constant(np.nan, leaf.dtype)), results)
+        return results, state, event
 
     @property
     def insecure(self) -> bool:
@@ -384,7 +385,3 @@ class RestartedQuery(tfp.RestartQuery):
             InputValueError: If the noise is repeatable, or the participation does not fit the rounds.
         """
         return self._inner_query.guarantee(rounds, participation, restart_every=self._restart_every).dp_event()
-
-
-def _or_nan(valid: tf.Tensor, leaf: tf.Tensor) -> tf.Tensor:
-    return tf.where(valid, leaf, tf.constant(float("nan"), leaf.dtype))

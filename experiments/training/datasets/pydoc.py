@@ -1,7 +1,5 @@
 """The `pydoc` data set: real English, really non-IID, without a download."""
 
-import collections
-import contextlib
 import hashlib
 import importlib.metadata
 import json
@@ -12,7 +10,7 @@ import sqlite3
 import sys
 import sysconfig
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 
 from tff_mf.base.errors import InputValueError
 
@@ -20,7 +18,6 @@ from ...output import files
 from ...output import progress as _progress
 from . import sqlite
 
-VARIABLE = "TFF_MF_CACHE"
 STDLIB = "stdlib"
 # A module with fewer sentences than this does not become a client.
 MIN_SENTENCES = 8
@@ -51,41 +48,20 @@ _FUNCTION_WORDS = frozenset(
     """the a an of to in on at by for with from as is are was be been it its this that these and or but if no not when
     which who what all any each some one only can may must should will would do does has have you your we""".split()  # noqa: SIM905
 )
-TRAIN, HELDOUT, TEST = SPLIT_NAMES = ("train", "heldout", "test")
 # To be raised whenever the same sources would give another file: the name of a cached file depends on it.
 FORMAT_VERSION = 4
 # StackOverflow has a date with every example; a docstring has none.
 NO_DATE = "1970-01-01 00:00:00 UTC"
 
 
-def cache_folder(cache_dir: str | os.PathLike | None = None) -> pathlib.Path:
-    """Returns the folder, made if need be: one for all folders that a user works in.
-
-    That is `cache_dir`, else TFF_MF_CACHE, else `tff-mf` in XDG_CACHE_HOME, else `~/.cache/tff-mf`. As the XDG Base
-    Directory Specification says, an XDG_CACHE_HOME that is empty or relative counts as not set.
-    """
-    base = os.environ.get("XDG_CACHE_HOME", "")
-    of_user = pathlib.Path(base if os.path.isabs(base) else "~/.cache", "tff-mf")
-    path = pathlib.Path(cache_dir or os.environ.get(VARIABLE) or of_user)
-    try:
-        path = path.expanduser()
-        path.mkdir(parents=True, exist_ok=True)
-        tempfile.TemporaryFile(dir=path).close()
-    # Of a user without a home folder, a RuntimeError.
-    except (OSError, ValueError, RuntimeError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise InputValueError(
-            f"the cache of data sets, {str(path)!r}, cannot be written ({reason}); set {VARIABLE} to a folder that can."
-        ) from error
-    return path
+# Distributions by normalized name, in the order of names; None is the standard library.
+Packages = Mapping[str, importlib.metadata.Distribution | None]
 
 
-def chosen_packages(names: Iterable[str] | None = None) -> dict[str, importlib.metadata.Distribution | None]:
-    """Returns the distributions called `names`, by normalized name in their order; None is the standard library.
+def chosen_packages(names: Iterable[str] | None = None) -> Packages:
+    """Returns the distributions called `names`, spelled in any of the ways pip allows.
 
-    Args:
-        names: Names of distributions, spelled in any of the ways pip allows; `stdlib` is the
-            standard library. None is those of `PACKAGES` that are installed.
+    `stdlib` is the standard library; None is those of `PACKAGES` that are installed.
     """
     here = [name for name in PACKAGES if name == STDLIB or _distribution(name)]
     listed = here if names is None else list(names)
@@ -103,7 +79,80 @@ def chosen_packages(names: Iterable[str] | None = None) -> dict[str, importlib.m
     return chosen
 
 
-def modules_of(chosen: Mapping[str, importlib.metadata.Distribution | None]) -> dict[str, pathlib.Path]:
+def fingerprint(chosen: Packages) -> str:
+    """Returns a hash of the environment: an upgraded distribution has another.
+
+    An edited one of the same version, as in an editable installation, has the same.
+    """
+    versions = [(name, None if package is None else package.version) for name, package in chosen.items()]
+    environment = [FORMAT_VERSION, sys.version_info[:3], versions]
+    return hashlib.sha256(json.dumps(environment).encode()).hexdigest()
+
+
+def write_pydoc(
+    out: str | os.PathLike, packages: Iterable[str] | None = None, *, progress: bool = True
+) -> dict[str, dict[str, int]]:
+    """Writes the `pydoc` data set to the file `out`, and returns its numbers of clients and of sentences, by split.
+
+    The same environment (Python, distributions and their versions) gives the same bytes. The file
+    appears whole or not at all; a file that was there before is replaced.
+
+    Args:
+        out: The file to write; its folder must exist.
+        packages: Names of distributions, "stdlib" for the standard library. None is those of
+            `PACKAGES` that are installed.
+        progress: Whether to show a bar on a terminal.
+    """
+    path = pathlib.Path(out)
+    files.check_file(path)
+    chosen = chosen_packages(packages)
+    clients = clients_of(modules_of(chosen), progress=progress)
+    counts = {what: dict.fromkeys(sqlite.SPLITS, 0) for what in ("clients", "sentences")}
+    for name, sentences in clients.items():
+        counts["clients"][split_of(name)] += 1
+        counts["sentences"][split_of(name)] += len(sentences)
+    if min(counts["clients"].values()) == 0:
+        shown, (train, heldout, test) = ",".join(chosen), counts["clients"].values()
+        raise InputValueError(
+            f"packages={shown if len(shown) < 80 else f'{shown[:77]}...'!r} have too little text: {len(clients)} "
+            f"modules with {MIN_SENTENCES} or more sentences ({train} to train, {heldout} to validate, {test} to "
+            f"test); name more packages, or none to use {', '.join(PACKAGES)}."
+        )
+    try:
+        with tempfile.TemporaryDirectory(prefix=".pydoc-", dir=path.parent) as scratch:
+            whole = pathlib.Path(scratch) / "whole.sqlite"
+            write_clients(whole, clients)
+            files.move_into_place(whole, path)
+    except (OSError, sqlite3.OperationalError) as error:
+        raise InputValueError(f"out={str(path)!r} cannot be written: {error}.") from error
+    return counts
+
+
+def write_clients(path: pathlib.Path, clients: Mapping[str, Iterable[str]]) -> None:
+    """Writes a new file with the sentences of clients, by their names, with its words counted."""
+
+    def example(name: str, sentence: str) -> dict[str, str | int]:
+        # In the order in which TensorFlow would serialize them.
+        about: dict[str, str | int] = {"title": name, "tags": name.replace(".", "|"), "score": 0, "type": "answer"}
+        return {**about, "tokens": sentence, "creation_date": NO_DATE}
+
+    examples = ((name, split_of(name), [example(name, text) for text in own]) for name, own in clients.items())
+    sqlite.write(path, examples)
+    sqlite.add_extras(path, sqlite.most_used(own for name, own in clients.items() if split_of(name) == sqlite.TRAIN))
+
+
+def split_of(client_id: str) -> str:
+    """Returns the split that a client is in: eight, one and one tenth of all, by its name alone.
+
+    Example:
+        >>> split_of("json.decoder")
+        'train'
+    """
+    place = int.from_bytes(hashlib.sha256(client_id.encode()).digest()[:8], "big") / 2**64
+    return sqlite.TRAIN if place < 0.8 else sqlite.HELDOUT if place < 0.9 else sqlite.TEST
+
+
+def modules_of(chosen: Packages) -> dict[str, pathlib.Path]:
     """Returns the files of the modules of packages, by the name of the module, in the order of names."""
     found: dict[str, pathlib.Path] = {}
     for distribution in chosen.values():
@@ -182,113 +231,3 @@ def _files(distribution: importlib.metadata.Distribution | None) -> Iterator[tup
     else:
         for file in distribution.files or ():
             yield file.as_posix(), pathlib.Path(str(distribution.locate_file(file)))
-
-
-def write_pydoc(
-    out: str | os.PathLike, packages: Iterable[str] | None = None, *, progress: bool = True
-) -> dict[str, dict[str, int]]:
-    """Writes the `pydoc` data set to the file `out`, and returns its numbers of clients and of sentences, by split.
-
-    The same environment (Python, distributions and their versions) gives the same bytes. The file
-    appears whole or not at all; a file that was there before is replaced.
-
-    Args:
-        out: The file to write; its folder must exist.
-        packages: Names of distributions, "stdlib" for the standard library. None is those of
-            `PACKAGES` that are installed.
-        progress: Whether to show a bar on a terminal.
-    """
-    path = pathlib.Path(out)
-    files.check_file(path)
-    chosen = chosen_packages(packages)
-    clients = clients_of(modules_of(chosen), progress=progress)
-    counts = {what: dict.fromkeys(SPLIT_NAMES, 0) for what in ("clients", "sentences")}
-    for name, sentences in clients.items():
-        counts["clients"][split_of(name)] += 1
-        counts["sentences"][split_of(name)] += len(sentences)
-    _check_splits(counts["clients"], list(chosen))
-    _write(path, clients)
-    return counts
-
-
-def split_of(client_id: str) -> str:
-    """Returns the split that a client is in: eight, one and one tenth of all, by its name alone.
-
-    Example:
-        >>> split_of("json.decoder")
-        'train'
-    """
-    share = int.from_bytes(hashlib.sha256(client_id.encode()).digest()[:8], "big") / 2**64
-    return TRAIN if share < 0.8 else HELDOUT if share < 0.9 else TEST
-
-
-def cached_pydoc(
-    packages: Iterable[str] | None = None, cache_dir: str | os.PathLike | None = None, *, progress: bool = True
-) -> pathlib.Path:
-    """Returns the path of the `pydoc` file of this environment, which is written if it is not there.
-
-    Its name carries a hash of the environment, so that an upgraded distribution gives a new file. (An
-    edited one of the same version, as in an editable installation, does not.)
-
-    Args:
-        packages: As in `write_pydoc`.
-        cache_dir: The folder to keep files in, made if need be. None is the environment variable
-            TFF_MF_CACHE, and without it `tff-mf` in XDG_CACHE_HOME or `~/.cache`.
-        progress: Whether to show a bar on a terminal.
-    """
-    packages = None if packages is None else list(packages)
-    path = cache_folder(cache_dir) / f"pydoc-{_fingerprint(chosen_packages(packages))[:16]}.sqlite"
-    with contextlib.suppress(InputValueError):
-        return sqlite.checked(path)
-    write_pydoc(path, packages, progress=progress)
-    return path
-
-
-def _fingerprint(chosen: Mapping[str, importlib.metadata.Distribution | None]) -> str:
-    versions = [(name, None if package is None else package.version) for name, package in chosen.items()]
-    environment = [FORMAT_VERSION, sys.version_info[:3], versions]
-    return hashlib.sha256(json.dumps(environment).encode()).hexdigest()
-
-
-def _check_splits(counts: Mapping[str, int], packages: Sequence[str]) -> None:
-    if min(counts.values()) == 0:
-        names = ",".join(packages)
-        shown = names if len(names) < 80 else f"{names[:77]}..."
-        raise InputValueError(
-            f"packages={shown!r} have too little text: {sum(counts.values())} modules with "
-            f"{MIN_SENTENCES} or more sentences ({counts[TRAIN]} to train, {counts[HELDOUT]} to validate, "
-            f"{counts[TEST]} to test); name more packages, or none to use {', '.join(PACKAGES)}."
-        )
-
-
-def _word_counts(clients: Mapping[str, Sequence[str]]) -> list[tuple[str, int]]:
-    """Returns how many clients of the train split use each word, as StackOverflow counts, most used first."""
-    counts = collections.Counter()
-    for name, sentences in clients.items():
-        if split_of(name) == TRAIN:
-            counts.update({word for sentence in sentences for word in sentence.split(" ")})
-    return sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-
-
-def _write(path: pathlib.Path, clients: Mapping[str, Sequence[str]]) -> None:
-    try:
-        with tempfile.TemporaryDirectory(prefix=".pydoc-", dir=path.parent) as scratch:
-            whole = pathlib.Path(scratch) / "whole.sqlite"
-            examples = ((name, split_of(name), (_example(name, each) for each in clients[name])) for name in clients)
-            sqlite.write(whole, examples)
-            sqlite.add_extras(whole, _word_counts(clients))
-            files.move_into_place(whole, path)
-    except (OSError, sqlite3.OperationalError) as error:
-        raise InputValueError(f"out={str(path)!r} cannot be written: {error}.") from error
-
-
-def _example(name: str, sentence: str) -> dict[str, str | int]:
-    """Returns the features of an example, in the order in which TensorFlow would serialize them."""
-    return {
-        "title": name,
-        "tags": name.replace(".", "|"),
-        "score": 0,
-        "type": "answer",
-        "tokens": sentence,
-        "creation_date": NO_DATE,
-    }

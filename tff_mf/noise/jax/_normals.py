@@ -122,7 +122,7 @@ def _product(value: jax.Array, factor: int) -> tuple[jax.Array, jax.Array]:
 def _joined(first: jax.Array, second: jax.Array) -> jax.Array:
     """Returns pairs of float32 as numbers of 64 bits: compilers order single ones one by one, which takes longer."""
     with jax.enable_x64(True):
-        low, high = (jax.lax.bitcast_convert_type(each, jnp.uint32).astype(jnp.uint64) for each in (first, second))
+        low, high = (jax.lax.bitcast_convert_type(row, jnp.uint32).astype(jnp.uint64) for row in (first, second))
         return low | high << 32
 
 
@@ -172,15 +172,15 @@ def _exact_part(generator: _Generator, tables: normals.Tables, begin: jax.Array,
 def _of_levels(generator: _Generator, tables: normals.Tables, begin: jax.Array, pending: jax.Array) -> jax.Array:
     """Returns |z| of the words that no layer covers, level by level: see `numerics.normals._arithmetic`."""
     longest = max(map(len, tables.edges))
-    edges = jnp.asarray(np.stack([np.pad(each, (0, longest - len(each)), "edge") for each in tables.edges]))
-    masses = [len(each) for each in tables.cumulative]
+    edges = jnp.asarray(np.stack([np.pad(row, (0, longest - len(row)), "edge") for row in tables.edges]))
+    masses = [len(row) for row in tables.cumulative]
     cumulative = jnp.asarray(
-        np.stack([np.pad(each, (0, max(masses) - len(each)), constant_values=2**63 - 1) for each in tables.cumulative])
+        np.stack([np.pad(row, (0, max(masses) - len(row)), constant_values=2**63 - 1) for row in tables.cumulative])
     )
-    ends = jnp.asarray([len(each) - 1 for each in tables.edges])
+    ends = jnp.asarray([len(row) - 1 for row in tables.edges])
 
     def one_level(carried: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
-        level, pending, found = carried
+        level, pending, magnitudes = carried
         # Words of the pending ones follow each other, so that their places depend on how many there are.
         place, count = jnp.cumsum(pending) - 1, pending.sum()
         flat = (jnp.arange(normals.WORDS_OF_A_PIECE)[:, np.newaxis] * count + place).astype(jnp.uint64)
@@ -195,8 +195,8 @@ def _of_levels(generator: _Generator, tables: normals.Tables, begin: jax.Array, 
         length = edges[level, jnp.minimum(piece + 1, ends[level])] - first
         offset = length * uniform >> normals.EDGE_BITS + normals.UNIFORM_BITS - normals.POSITION_BITS
         position = (first << normals.POSITION_BITS - normals.EDGE_BITS) + offset
-        found = jnp.where(pending, position.astype(jnp.float64) * 2.0**-normals.POSITION_BITS, found)
-        return level + 1, pending & (item == jnp.asarray(masses)[level]), found
+        magnitudes = jnp.where(pending, position.astype(jnp.float64) * 2.0**-normals.POSITION_BITS, magnitudes)
+        return level + 1, pending & (item == jnp.asarray(masses)[level]), magnitudes
 
     start = jnp.zeros([], jnp.int64), pending, jnp.zeros(pending.shape)
     return jax.lax.while_loop(lambda carried: (carried[0] < tables.levels) & carried[1].any(), one_level, start)[2]

@@ -60,7 +60,7 @@ class _Turn(NamedTuple):
     """What the host decides of a round: its number and key, its case, and the numbers of its recursion.
 
     Attributes:
-        zero: 0, which no compiler knows: see `_Round.times`.
+        zero: 0, which no compiler knows: see `_times`.
         scale: s / C_tt.
         line: What entries of the case refer to.
         products: Weights of the product of each case, `[sums, rows]`.
@@ -134,7 +134,7 @@ class NoiseStream(KeyedStream):
             fingerprint=jnp.asarray(np.frombuffer(self._fingerprint, "<u4")),
             round=jnp.zeros([], jnp.int32),
             keys=jnp.zeros([self._limit or _CAPACITY, 2 * KEY_WORDS], jnp.uint32),
-            rows=tuple(jnp.zeros([self._dimension], each) for each in self._types(0)),
+            rows=tuple(jnp.zeros([self._dimension], kind) for kind in self._types(0)),
         )
 
     def _admitted(self, state: NoiseState, ends: list[tuple[int, str]]) -> tuple[NoiseState, _Turn, None]:
@@ -155,19 +155,19 @@ class NoiseStream(KeyedStream):
         if self._limit is None:
             full = f"a state has room for {capacity} rounds: use a stream that limited_to limits to more."
             ends = [*ends, (capacity, full)]
-        turn = functools.partial(self._turn, ends, capacity)
-        given = state.fingerprint, state.round
+        turn = functools.partial(self._turn, ends)
+        place_in_run = state.fingerprint, state.round
         if isinstance(state.round, jax.core.Tracer):
-            like = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), self._turn_like(capacity))
-            return state, io_callback(turn, like, *given), None
+            like = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), self._turn_like())
+            return state, io_callback(turn, like, *place_in_run), None
         if isinstance(jnp.add(0, 0), jax.core.Tracer):
             raise InputValueError(
                 "state must be an argument of the compiled function that steps it: a state from outside is a constant, "
                 "and every call would draw the noise of the same round."
             )
-        return state, turn(*map(np.asarray, given)), None
+        return state, turn(*map(np.asarray, place_in_run)), None
 
-    def _turn_like(self, capacity: int) -> _Turn:
+    def _turn_like(self) -> _Turn:
         """Returns a turn of the shapes and types of all others."""
         number, recursion = functools.partial(np.zeros, dtype=self._number), self._recursion
         return _Turn(
@@ -187,7 +187,7 @@ class NoiseStream(KeyedStream):
         weights = [weight for case in self._recursion.cases for weight in case.weights()]
         return max((weight.place + 1 for weight in weights if isinstance(weight, Entry)), default=0)
 
-    def _turn(self, ends: list[tuple[int, str]], capacity: int, fingerprint: Any, done: Any) -> _Turn:
+    def _turn(self, ends: list[tuple[int, str]], fingerprint: Any, done: Any) -> _Turn:
         """Refuses a round, or decides it: on the host."""
         if np.asarray(fingerprint).astype("<u4").tobytes() != self._fingerprint:
             raise InputValueError(OTHER_NOISE)
@@ -198,10 +198,10 @@ class NoiseStream(KeyedStream):
             if done >= end:
                 raise InputValueError(message)
         key = KeyedStream._key(self, done)
-        return self._decided(done, np.ascontiguousarray(key).view(np.uint32), capacity)
+        return self._turn_with(done, np.ascontiguousarray(key).view(np.uint32))
 
-    def _decided(self, done: int, key: np.ndarray, capacity: int) -> _Turn:
-        recursion, turn = self._recursion, self._turn_like(capacity)
+    def _turn_with(self, done: int, key: np.ndarray) -> _Turn:
+        recursion, turn = self._recursion, self._turn_like()
         step = recursion.step(done)
         place = int(recursion.case_of(done))
         if recursion.line is not None:
@@ -222,19 +222,19 @@ class NoiseStream(KeyedStream):
     def _advanced(self, state: NoiseState, done: _Turn, key: Any, stddev: Any) -> tuple[jax.Array, NoiseState]:
         del stddev
         key = jnp.asarray(key)
-        given = self._draw(key, self._dimension), *state.rows
-        row, *rows = self._by_parts(done, given)
+        arrays = self._draw(key, self._dimension), *state.rows
+        row, *rows = self._by_parts(done, arrays)
         keys = state.keys.at[done.round].set(key)
         return row, state._replace(round=done.round + jnp.int32(1), keys=keys, rows=tuple(rows))
 
-    def _by_parts(self, turn: _Turn, given: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+    def _by_parts(self, turn: _Turn, arrays: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
         """Returns the noise of a round and the rows of memory after it, from the draw and the rows before it."""
         if not isinstance(turn.case, jax.core.Tracer):
-            return self._computed[int(turn.case)](turn, *given)
+            return self._computed[int(turn.case)](turn, *arrays)
         if len(self._computed) == 1:
-            return self._computed[0](turn, *given)
+            return self._computed[0](turn, *arrays)
         # What a branch returns is copied, also rows that stay: parts are then in the cache.
-        size = min(self._dimension, _PART, max(64, _PRODUCT // len(given)))
+        size = min(self._dimension, _PART, max(64, _PRODUCT // len(arrays)))
         counter = jnp.uint64 if jax.config.read("jax_enable_x64") else jnp.uint32
 
         def write(index: jax.Array, carried: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
@@ -242,14 +242,15 @@ class NoiseStream(KeyedStream):
             first = index.astype(counter) * counter(size)
             begin = jnp.minimum(first, counter(self._dimension - size))
             is_done = begin + jnp.arange(size, dtype=counter) < first
-            parts = [jax.lax.dynamic_slice(each, [begin], [size]) for each in carried]
-            found = jax.lax.switch(turn.case, self._computed, turn, *parts)
-            kept = [jnp.where(is_done, part, new) for part, new in zip(parts, found, strict=True)]
-            return tuple(jax.lax.dynamic_update_slice(*each, [begin]) for each in zip(carried, kept, strict=True))
+            parts = [jax.lax.dynamic_slice(array, [begin], [size]) for array in carried]
+            computed = jax.lax.switch(turn.case, self._computed, turn, *parts)
+            updated = [jnp.where(is_done, part, new) for part, new in zip(parts, computed, strict=True)]
+            pairs = zip(carried, updated, strict=True)
+            return tuple(jax.lax.dynamic_update_slice(row, values, [begin]) for row, values in pairs)
 
         # A product with 1 takes what was made outside of a mesh into it, and no time.
-        given = tuple(each * jnp.ones([], each.dtype) for each in given)
-        return jax.lax.fori_loop(0, -(-self._dimension // size), write, given)
+        arrays = tuple(array * jnp.ones([], array.dtype) for array in arrays)
+        return jax.lax.fori_loop(0, -(-self._dimension // size), write, arrays)
 
     def _replayed(self, keys: np.ndarray, ends: list[tuple[int, str]]) -> NoiseState:
         del ends
@@ -257,7 +258,7 @@ class NoiseStream(KeyedStream):
         capacity = max(len(keys), len(state.keys))
         state = state._replace(keys=jnp.pad(state.keys, [(0, capacity - len(state.keys)), (0, 0)]))
         for done, key in enumerate(keys):
-            turn = self._decided(done, key.view(np.uint32), capacity)
+            turn = self._turn_with(done, key.view(np.uint32))
             state = self._advanced(state, turn, turn.key, None)[1]
         return state
 
@@ -279,11 +280,11 @@ class NoiseStream(KeyedStream):
 
         def total(terms: Terms) -> jax.Array:
             """The sum of products, each product and each sum rounded once, in this order."""
-            found = jnp.zeros([], self._number)
+            summed = jnp.zeros([], self._number)
             for number, weight in terms:
                 number = times(turn.line[weight.place] if isinstance(weight, Entry) else weight, source(number))
-                found = found + number
-            return found
+                summed = summed + number
+            return summed
 
         past = total(case.past)
         scaled = times(turn.scale, drawn)
@@ -343,10 +344,10 @@ def _weighted_sums(weights: jax.Array, rows: Sequence[jax.Array]) -> list[jax.Ar
     if size == dimension:
         return list(of_part(jnp.int32(0)))
 
-    def write(index: jax.Array, found: jax.Array) -> jax.Array:
+    def write(index: jax.Array, sums: jax.Array) -> jax.Array:
         # The last part begins earlier, and computes some columns again.
         begin = jnp.minimum(index * size, dimension - size)
-        return jax.lax.dynamic_update_slice(found, of_part(begin), [0, begin])
+        return jax.lax.dynamic_update_slice(sums, of_part(begin), [0, begin])
 
     return list(jax.lax.fori_loop(0, -(-dimension // size), write, jnp.zeros([len(weights), dimension], weights.dtype)))
 

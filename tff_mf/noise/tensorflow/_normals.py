@@ -67,12 +67,12 @@ def by_parts(
     """Returns the rows whose coordinates from `begin` to `end` are what `use` returns, part by part of one size."""
     count = -(-dimension // size)
     if count == 1:
-        return [tf.ensure_shape(each, [dimension]) for each in use(tf.constant(0), tf.constant(dimension))]
+        return [tf.ensure_shape(row, [dimension]) for row in use(tf.constant(0), tf.constant(dimension))]
 
     def one_part(index: tf.Tensor, arrays: list[tf.TensorArray]) -> tuple[tf.Tensor, list[tf.TensorArray]]:
         begin = index * size
-        found = use(begin, tf.minimum(begin + size, dimension))
-        return index + 1, [array.write(index, each) for array, each in zip(arrays, found, strict=True)]
+        rows = use(begin, tf.minimum(begin + size, dimension))
+        return index + 1, [array.write(index, row) for array, row in zip(arrays, rows, strict=True)]
 
     arrays = [tf.TensorArray(dtype, count, infer_shape=False, element_shape=[None]) for dtype in dtypes]
     # Two: what one part needs is read while another is computed.
@@ -114,12 +114,12 @@ def _part(constants: _Constants, generator: _Generator, begin: tf.Tensor, end: t
     covered, is_left = _covered(words, constants)
     left = tf.where(is_left)
 
-    def one_level(level: tf.Tensor, pending: tf.Tensor, found: tf.Tensor) -> tuple[tf.Tensor, ...]:
+    def one_level(level: tf.Tensor, pending: tf.Tensor, magnitudes: tf.Tensor) -> tuple[tf.Tensor, ...]:
         block = tf.bitwise.left_shift(level + 1, normals.LEVEL_BITS) + first * normals.BLOCKS_OF_A_PIECE
         drawn = generator.words(block, [normals.WORDS_OF_A_PIECE, tf.shape(pending)[0]])
-        magnitudes, descends = _of_pieces(drawn, constants, level)
-        found = tf.tensor_scatter_nd_update(found, pending, magnitudes)
-        return level + 1, tf.boolean_mask(pending, descends), found
+        drawn_magnitudes, descends = _of_pieces(drawn, constants, level)
+        magnitudes = tf.tensor_scatter_nd_update(magnitudes, pending, drawn_magnitudes)
+        return level + 1, tf.boolean_mask(pending, descends), magnitudes
 
     count = tf.shape(left, tf.int64)[0]
     _, _, magnitudes = tf.while_loop(

@@ -12,7 +12,7 @@ from tff_mf.noise.tensorflow._normals import by_parts, in_parts
 
 Tensors = tuple[tf.Tensor, ...]
 # Weights and rows of a sum.
-Known = Sequence[tuple[tf.Tensor | float, tf.Tensor]]
+WeightedRows = Sequence[tuple[tf.Tensor | float, tf.Tensor]]
 # More terms than these are one matrix product, where the order of additions does not matter. In a branch of a decision,
 # the graph optimizer adds up several terms in an order that depends on the rest of the graph: a replay would differ.
 _FEW_TERMS, _FEW_TERMS_OF_A_BRANCH = 5, 2
@@ -67,13 +67,13 @@ class Runner:
     def __init__(self, recursion: Recursion, *, dimension: int, on_grid: bool) -> None:
         self._recursion, self._dimension, self._on_grid = recursion, dimension, on_grid
         self._type = tf.float64 if on_grid else tf.float32
-        first, *others = recursion.cases
+        first, *other_cases = recursion.cases
         places = range(recursion.rows)
         self._differing = [
             place
             for place in places
             if _uses(first.after[place], lambda source: source >= recursion.rows)
-            or any(case.after[place] != first.after[place] for case in others)
+            or any(case.after[place] != first.after[place] for case in other_cases)
         ]
         self._late = [
             place
@@ -138,9 +138,9 @@ class _Round:
         else:
             self._special[NEW] = before
         late = self._switch(self._after) if runner._late else ()
-        found = {**dict(zip(runner._early, early, strict=True)), **dict(zip(runner._late, late, strict=True))}
+        rows = {**dict(zip(runner._early, early, strict=True)), **dict(zip(runner._late, late, strict=True))}
         after = tuple(
-            found[place] if place in found else self._row(first.after[place], ()) for place in range(len(self._rows))
+            rows[place] if place in rows else self._row(first.after[place], ()) for place in range(len(self._rows))
         )
         return self._special[NEW], after
 
@@ -154,7 +154,7 @@ class _Round:
             return past, *early
         if self._runner.remembers_past:
             return tf.broadcast_to(self._sum(case.past, products), [self._runner._dimension]), *early
-        past = [(-weight, row) for weight, row in self._known(case.past, products)]
+        past = [(-weight, row) for weight, row in self._weighted_rows(case.past, products)]
         return self._added([(1.0, self._times_scale(self._exact(case.scale))), *past]), *early
 
     def _after(self, case: Case) -> Tensors:
@@ -194,9 +194,9 @@ class _Round:
         """Returns the scale of a case in float64, not below 1 / C_tt."""
         if not isinstance(scale, Entry):
             return scale
-        found = tf.cast(self._line[scale.place], tf.float64)
+        exact = tf.cast(self._line[scale.place], tf.float64)
         # The state has tables in the type of the arithmetic, to which they are rounded.
-        return found if self._on_grid else found * (1 + 2.0**-23)
+        return exact if self._on_grid else exact * (1 + 2.0**-23)
 
     def _times_scale(self, scale: tf.Tensor | float) -> tf.Tensor:
         """Returns z_t times s / C_tt, which is rounded up to float32: noise is never rounded down."""
@@ -215,20 +215,20 @@ class _Round:
         return self._sum(entry, products)
 
     def _sum(self, terms: Terms, products: Sequence[tf.Tensor]) -> tf.Tensor:
-        return self._added(self._known(terms, products))
+        return self._added(self._weighted_rows(terms, products))
 
-    def _known(self, terms: Terms, products: Sequence[tf.Tensor]) -> Known:
+    def _weighted_rows(self, terms: Terms, products: Sequence[tf.Tensor]) -> WeightedRows:
         return [(self._weight(weight), self._source(source, products)) for source, weight in terms]
 
-    def _added(self, known: Known) -> tf.Tensor:
-        if not known:
+    def _added(self, weighted_rows: WeightedRows) -> tf.Tensor:
+        if not weighted_rows:
             return tf.zeros([], self._runner._type)
         if self._on_grid and not self._recursion.exact:
-            return _in_order(known)
-        if len(known) > (_FEW_TERMS if len(self._recursion.cases) == 1 else _FEW_TERMS_OF_A_BRANCH):
-            weights = tf.stack([tf.convert_to_tensor(weight, self._runner._type) for weight, _ in known])
-            return weighted_sums(weights[tf.newaxis], [row for _, row in known])[0]
-        scaled = [_times(weight, tf.cast(row, self._runner._type)) for weight, row in known]
+            return _in_order(weighted_rows)
+        if len(weighted_rows) > (_FEW_TERMS if len(self._recursion.cases) == 1 else _FEW_TERMS_OF_A_BRANCH):
+            weights = tf.stack([tf.convert_to_tensor(weight, self._runner._type) for weight, _ in weighted_rows])
+            return weighted_sums(weights[tf.newaxis], [row for _, row in weighted_rows])[0]
+        scaled = [_times(weight, tf.cast(row, self._runner._type)) for weight, row in weighted_rows]
         return scaled[0] if len(scaled) == 1 else tf.add_n(scaled)
 
     def _products(self, product: Product | None) -> Sequence[tf.Tensor]:
@@ -260,15 +260,15 @@ def _part_of(row: tf.Tensor, begin: tf.Tensor, end: tf.Tensor) -> tf.Tensor:
     return row[begin:end] if row.shape.rank else row
 
 
-def _in_order(terms: Known) -> tf.Tensor:
+def _in_order(terms: WeightedRows) -> tf.Tensor:
     """Returns the sum of weights times rows, each product and each sum rounded once, in this order.
 
     Products with −weights are subtracted, which gives the same bits. The graph optimizer would turn additions into one
     AddN, in an order of its own, and that into temporary variables, which fail where branches of a switch have several.
     """
-    (weight, row), *others = terms
+    (weight, row), *later = terms
     total = weight * row
-    for weight, row in others:
+    for weight, row in later:
         total -= -weight * row
     return total
 

@@ -48,7 +48,7 @@ class NoiseStream(KeyedStream):
             fingerprint=_state.fingerprint_words(self._fingerprint),
             round=tf.zeros([], tf.int64),
             keys=_state.no_keys(self._limit),
-            rows=tuple(tf.zeros([self._dimension], each) for each in self._types(0)),
+            rows=tuple(tf.zeros([self._dimension], kind) for kind in self._types(0)),
             coefficients=tuple(map(tf.convert_to_tensor, self._runner.tables())),
         )
 
@@ -72,7 +72,7 @@ class NoiseStream(KeyedStream):
             count, start = _after([(count <= end, message) for end, message in ends], count), self.init()
             # Not a constant, as in `next`: TensorFlow would multiply constants first, which rounds differently.
             stddev = tf.where(count >= 0, self._stddev, type(self._stddev)(np.nan))
-            shapes = tf.nest.map_structure(lambda each: each.shape, start)._replace(keys=tf.TensorShape(KEYS_SHAPE))
+            shapes = tf.nest.map_structure(lambda tensor: tensor.shape, start)._replace(keys=tf.TensorShape(KEYS_SHAPE))
             # Sequentially: two rounds at once would only take twice the memory.
             return tf.while_loop(
                 lambda state: state.round < count,

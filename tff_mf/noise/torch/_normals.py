@@ -91,7 +91,7 @@ def _exact_part(generator: _Generator, begin: int, size: int) -> torch.Tensor:
     blocks = begin // normals.WORDS_OF_A_BLOCK + torch.arange(-(-size // normals.WORDS_OF_A_BLOCK), device=device)
     words = generator.words(blocks).reshape(-1)[:size]
     index = words & 2**normals.INDEX_BITS - 1
-    found = words.to(torch.float64) * torch.as_tensor(tables.scales, device=device)[index]
+    values = words.to(torch.float64) * torch.as_tensor(tables.scales, device=device)[index]
     left = torch.nonzero(index >= len(tables.layers))[:, 0]
     for level in range(tables.levels):
         if not left.numel():
@@ -101,16 +101,15 @@ def _exact_part(generator: _Generator, begin: int, size: int) -> torch.Tensor:
         first = ((level + 1 << normals.LEVEL_BITS) + begin * normals.BLOCKS_OF_A_PIECE + 2**63) % 2**64 - 2**63
         drawn = generator.words(first + torch.arange(-(-count // 2), device=device)).reshape(-1)[:count]
         magnitude, descends = _of_pieces(drawn.reshape(normals.WORDS_OF_A_PIECE, -1), tables, level)
-        found[left] = torch.where(words[left] < 0, -magnitude, magnitude)
+        values[left] = torch.where(words[left] < 0, -magnitude, magnitude)
         left = left[descends]
-    return found
+    return values
 
 
 def _of_pieces(words: torch.Tensor, tables: normals.Tables, level: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Returns |z| of what no layer covers, and whether it is left to the next level."""
-    edges, cumulative = (
-        torch.as_tensor(each[level], device=words.device) for each in (tables.edges, tables.cumulative)
-    )
+    edges = torch.as_tensor(tables.edges[level], device=words.device)
+    cumulative = torch.as_tensor(tables.cumulative[level], device=words.device)
     item = torch.searchsorted(cumulative, words[0].contiguous(), right=True)
     piece, statistic = item // normals.STATISTICS, item % normals.STATISTICS
     chosen = torch.sort(words[1:], dim=0).values.gather(0, statistic[None])[0]

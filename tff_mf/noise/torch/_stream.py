@@ -80,7 +80,8 @@ class NoiseStream(DictStream):
     next = torch.compiler.disable(DictStream.next)
 
     def _check_process(self) -> None:
-        processes = torch.distributed.get_world_size() if _is_distributed() else 1
+        is_distributed = torch.distributed.is_available() and torch.distributed.is_initialized()
+        processes = torch.distributed.get_world_size() if is_distributed else 1
         if processes > 1 and not self._one_process:
             raise InputValueError(
                 f"one_process=False, and {processes} processes would draw a key each: stream the noise in one of them "
@@ -121,9 +122,9 @@ class NoiseStream(DictStream):
     ) -> tuple[torch.Tensor, list[torch.Tensor]]:
         self._check_process()
         self._check_not_recorded()
-        row, known = self._draw(key), list(rows)
+        row, source_rows = self._draw(key), list(rows)
         if step.product is not None:
-            known += self._weighted_sums(step.product[0], [rows[place] for place in step.product[1]])
+            source_rows += self._weighted_sums(step.product[0], [rows[place] for place in step.product[1]])
         size = _PART * torch.get_num_threads() if self._device.type == "cpu" else self._dimension
         after, computed = list[torch.Tensor](), list[tuple[Numbers, Sequence[torch.Tensor]]]()
         for entry in step.after:
@@ -131,9 +132,9 @@ class NoiseStream(DictStream):
             if not isinstance(entry, int):
                 computed.append((entry, after[-1].split(size)))
         uses = {source for terms, _ in computed for source, _ in terms}
-        parts = [each.split(size) for each in known]
+        parts = [source_row.split(size) for source_row in source_rows]
         for index, new in enumerate(row.split(size)):
-            sources = {place: each[index] for place, each in enumerate(parts)} | {NEW: new}
+            sources = {place: pieces[index] for place, pieces in enumerate(parts)} | {NEW: new}
             if DRAWN in uses:
                 sources[DRAWN] = new * float(stddev)
             if self._grid is not None or PAST in uses:
@@ -173,13 +174,13 @@ class NoiseStream(DictStream):
         if self._grid is None:
             # A product and a sum are one operation, and the first term is best without a product.
             terms = tuple(sorted(terms, key=lambda term: term[1] != 1))
-        (source, weight), *others = terms
+        (source, weight), *later = terms
         total = sources[source].to(self._number)
         if weight != 1:
             total = torch.mul(total, weight, out=None if out.dtype != total.dtype else out)
-        if not others:
+        if not later:
             out.copy_(total)
-        for source, weight in others:
+        for source, weight in later:
             term = sources[source].to(self._number)
             if self._grid is not None and weight != 1:
                 term, weight = term * weight, 1.0
@@ -207,10 +208,6 @@ class NoiseStream(DictStream):
 
     def _as_numpy(self, array: torch.Tensor) -> np.ndarray:
         return array.numpy(force=True)
-
-
-def _is_distributed() -> bool:
-    return torch.distributed.is_available() and torch.distributed.is_initialized()
 
 
 def build_stream(mechanism: Mechanism, **settings: Any) -> NoiseStream:

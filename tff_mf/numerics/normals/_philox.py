@@ -42,7 +42,7 @@ def draw(key: np.ndarray, dimension: int) -> np.ndarray:
         float64 `[dimension]`.
 
     Raises:
-        InputValueError: If it is below 1.
+        InputValueError: If `dimension` is below 1.
 
     Example:
         >>> draw(np.array([1, 2]), 3).shape
@@ -111,17 +111,13 @@ def words(key: np.ndarray, block: int, count: int) -> np.ndarray:
         >>> words(np.array([1, 2]), 5, 2).tolist() == words(np.array([1, 2]), 4, 4)[2:].tolist()
         True
     """
-    seed = _halves(np.asarray(key, np.int64).view(np.uint64))
-    mixed = _philox(_SCRAMBLING_KEY, seed.reshape(4, 1))[:, 0]
+    seed = np.asarray(key, np.int64).view(np.uint64)
+    mixed = _philox(_SCRAMBLING_KEY, np.stack([seed & _LOW, seed >> _HALF], axis=-1).reshape(4, 1))[:, 0]
     blocks = np.uint64(block) + np.arange(-(-count // WORDS_OF_A_BLOCK), dtype=np.uint64)
     high = np.broadcast_to(mixed[2:, np.newaxis], (2, len(blocks)))
     output = _philox(mixed[:2], np.concatenate([[blocks & _LOW, blocks >> _HALF], high]))
-    both = output[0::2] | output[1::2] << _HALF
-    return both.T.reshape(-1)[:count].view(np.int64)
-
-
-def _halves(wide: np.ndarray) -> np.ndarray:
-    return np.stack([wide & _LOW, wide >> _HALF], axis=-1).reshape(-1)
+    joined = output[0::2] | output[1::2] << _HALF
+    return joined.T.reshape(-1)[:count].view(np.int64)
 
 
 def _philox(key: np.ndarray, counter: np.ndarray) -> np.ndarray:

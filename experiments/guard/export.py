@@ -1,4 +1,7 @@
-"""`device-policy.json`: the participation schema as clients of federated-compute enforce it, and its ε."""
+"""Export: a deployment as files: graphs, the policy of its devices, the planned report, and `SHA256SUMS`.
+
+Nothing here imports TensorFlow before it is needed.
+"""
 
 import dataclasses
 import hashlib
@@ -6,7 +9,9 @@ import json
 import math
 import pathlib
 import re
-from typing import Any
+import stat
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -15,9 +20,19 @@ from tff_mf.base import strict_json, validation
 from tff_mf.base.errors import InputTypeError, InputValueError
 
 from .. import reports
+from ..output import files, progress
+from ..output.files import new_folder
+from ..runs import folders, statements
 from ..runs.names import RUN_JSON
 from ..runs.rules import named
 
+if TYPE_CHECKING:
+    import tensorflow_federated as tff
+
+    from ...aggregators import MFAggregationFactory
+
+SUMS = "SHA256SUMS"
+SAMPLER = "devices with a timer and a count of rounds, checked by the server"
 DEVICE_POLICY = "device-policy.json"
 FIRST_INDEX = 1
 _VERSION = 2
@@ -31,6 +46,8 @@ _DAY_SECONDS = 86400
 _USUAL_DAYS = 30
 # Entries of run.json that have no effect on the deployment.
 _SAID = ("command", "versions", "population")
+# Nothing that a bundle writes says when the noise restarts, and the devices' graph clips to a constant.
+_NOT_EXPORTED = ("restart_every", "adaptive_clipping", "adaptive_count_stddev")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -186,3 +203,132 @@ def _whole_seconds(value: float) -> int:
             f"round_minutes is too long: a client would wait {value:g} s, and can wait at most {_LONGEST_SECONDS} s."
         )
     return math.ceil(value)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Exported:
+    """A bundle that was written.
+
+    Attributes:
+        planned: Its planned report.
+        policy: The policy of its devices.
+        graphs: What `aggregators.export_process` returned.
+    """
+
+    planned: reports.Report
+    policy: DevicePolicy
+    graphs: dict[str, Any]
+
+
+# Adds the graphs of a plan to the folder of a bundle, which has its other files.
+AddGraphs = Callable[[pathlib.Path, tff_mf.Plan], dict[str, Any]]
+
+
+def write(
+    out: pathlib.Path,
+    plan: tff_mf.Plan,
+    add_graphs: AddGraphs,
+    *,
+    round_minutes: float,
+    task_name: str | None = None,
+    **more: Any,
+) -> Exported:
+    """Writes the bundle of a deployment, or nothing if it fails.
+
+    Formal guarantee: graphs are built for the plan in the bundle's own files, which the planned report follows from.
+
+    Args:
+        out: Folder of the bundle: a new one, or an empty one.
+        plan: The plan, of which a deployment has the whole cohort and all of its noise.
+        add_graphs: Adds the graphs.
+        round_minutes: Planned duration of the longest round: the timer of a device runs for `min_sep` of them.
+        task_name: Name of the task in `device-policy.json`; it follows from the bundle's `run.json` if not given.
+        more: Fields of its `run.json` that do not follow from the plan.
+
+    Raises:
+        InputValueError: If no ε can be stated for the deployment, except with an `insecure_seed`.
+    """
+    # A policy that no client can hold is refused before anything is built.
+    named = "later" if task_name is None else task_name
+    DevicePolicy.of(plan.participation, rounds=plan.rounds, round_minutes=round_minutes, task_name=named)
+    plan = dataclasses.replace(plan, clients_per_round=plan.cohort)
+    with new_folder(out) as folder:
+        # The command would name the folder that is written to.
+        more = {"sampler": SAMPLER, "command": (), "versions": folders.versions(), **more}
+        record = reports.write_record(folder, plan, **more)
+        planned = reports.write(folder, realised=False)
+        # An `insecure_seed` was asked for, and stands in every file.
+        if planned.claim.state == statements.REFUSED and not plan.insecure:
+            raise InputValueError(f"nothing is exported: {planned.headline.rstrip('.')}. Take settings with an ε.")
+        policy = write_device_policy(folder, round_minutes=round_minutes, task_name=task_name)
+        graphs = add_graphs(folder, record.plan)
+        progress.step("hashes")
+        _write_sums(folder)
+        # Only their owner may write files, whatever the umask is.
+        for path in (*folder.rglob("*"), folder):
+            path.chmod(stat.S_IMODE(path.stat().st_mode) & ~(stat.S_IWGRP | stat.S_IWOTH))
+        progress.step()
+    return Exported(planned=planned, policy=policy, graphs=graphs)
+
+
+def _write_sums(folder: pathlib.Path) -> None:
+    """Writes the hashes of all files, as sha256sum writes them and `sha256sum --check` reads them."""
+    paths = sorted(path for path in folder.rglob("*") if path.is_file())
+    lines = (f"{files.file_hash(path)}  {path.relative_to(folder).as_posix()}\n" for path in paths)
+    (folder / SUMS).write_text("".join(lines), encoding="utf-8")
+
+
+def check_exported(settings: Any) -> None:
+    """Raises if settings, or a plan, have something that no bundle can have."""
+    for name in _NOT_EXPORTED:
+        if getattr(settings, name, None) is not None:
+            raise InputValueError(
+                f"{name}={getattr(settings, name)!r} cannot be exported: bundles support neither restarts of the "
+                "noise nor adaptive clipping; train without them, or serve the process from TFF."
+            )
+
+
+def write_private(
+    run: pathlib.Path,
+    out: pathlib.Path,
+    build: "Callable[[MFAggregationFactory], tff.learning.templates.LearningProcess]",
+    initial_weights: "tff.learning.models.ModelWeights",
+    *,
+    round_minutes: float,
+    task_name: str | None = None,
+    population: int | None = None,
+    **work: Any,
+) -> Exported:
+    """Writes the bundle of a run of `private_fed_avg`.
+
+    Args:
+        run: The run's folder.
+        out: As for `write`.
+        build: From the aggregator to the learning process.
+        initial_weights: The model that the run began with, and the deployment begins with.
+        round_minutes: As for `write`.
+        task_name: As for `write`.
+        population: Number of devices that can take part; the run's clients if not given.
+        work: How devices read their examples, as for `aggregators.export_process`.
+    """
+    record = reports.read_record(run)
+    plan = record.plan
+    check_exported(plan)
+
+    def add_graphs(folder: pathlib.Path, plan: tff_mf.Plan) -> dict[str, Any]:
+        from ... import aggregators
+
+        process = build(aggregators.MFAggregationFactory.of_plan(plan))
+        progress.step("graphs")
+        return aggregators.export_process(process, folder, initial_weights=initial_weights, **work)
+
+    return write(
+        out,
+        plan,
+        add_graphs,
+        round_minutes=round_minutes,
+        task_name=task_name,
+        population=population or record.population,
+        clients_per_person=record.clients_per_person,
+        about=record.about,
+    )

@@ -1,0 +1,161 @@
+"""Export for everybody: a training of one's own becomes a bundle, whose graphs the tutorial's program drives."""
+
+import dataclasses
+import functools
+import json
+import pathlib
+import runpy
+import subprocess
+import sys
+
+import numpy as np
+import private_run
+import pytest
+import safetensors.numpy
+import tensorflow as tf
+import tensorflow_federated as tff
+
+import tff_mf
+from tff_mf import aggregators
+from tff_mf.experiments import guard, reports
+from tff_mf.experiments.guard import export, private_training
+from tff_mf.experiments.runs import names
+
+from .shared import critical, invoke, printed, took_part
+
+SERVE = pathlib.Path(__file__).parents[2] / "docs" / "serve.py"
+SGD = tff.learning.optimizers.build_sgdm
+PLAN = tff_mf.plan(**private_run.SETTING)
+
+
+@functools.cache
+def model():
+    layers = [tf.keras.layers.InputLayer(input_shape=(2,)), tf.keras.layers.Dense(1)]
+    spec = private_run.dataset().element_spec
+    return tff.learning.models.functional_model_from_keras(
+        tf.keras.Sequential(layers), tf.keras.losses.MeanSquaredError(), spec
+    )
+
+
+def opened(folder, plan=PLAN, model=None, **more):
+    return aggregators.private_fed_avg(
+        plan, model or globals()["model"](), client_optimizer_fn=SGD(0.1), folder=folder, **more
+    )
+
+
+def initial_model(bundle):
+    stored = safetensors.numpy.load_file(bundle / "server" / "initial.safetensors")
+    return [stored[f"model__trainable__{index}"] for index in range(2)]
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory):
+    """A folder with a run that was exported after its first round, and the model that it began with."""
+    root = tmp_path_factory.mktemp("exported")
+    with opened(root / "run") as training:
+        first = training.model().trainable
+        training.next({client: private_run.dataset() for client in next(training.cohorts(private_run.CLIENTS))})
+        planned = training.export(root / "bundle", batch_size=2, client_epochs=2, task_name="mine")
+        assert planned.claim.epsilon == pytest.approx(PLAN.for_model(3).epsilon, rel=1e-9)
+        training.report(end=True)
+    return root, first
+
+
+def test_a_bundle_has_the_plan_and_begins_with_the_model_that_the_training_began_with(exported):
+    root, first = exported
+    bundle = root / "bundle"
+    subprocess.run(["sha256sum", "--check", "--quiet", "SHA256SUMS"], cwd=bundle, check=True)
+    assert (bundle / "device" / "work.tflite").exists()
+    assert all(map(np.array_equal, initial_model(bundle), first))
+    record, of_run = reports.read_record(bundle), reports.read_record(root / "run")
+    assert record.plan(PLAN.mechanism) == of_run.plan(PLAN.mechanism)
+    assert (record.population, record.about) == (8, of_run.about)
+    assert json.loads((bundle / export.DEVICE_POLICY).read_text())["guarantee"]["claimed"]["epsilon"] is not None
+    assert critical(bundle) == []
+
+
+def test_the_tutorials_program_drives_a_bundle_and_resumes(exported, tmp_path, monkeypatch, capsys):
+    bundle, folder = exported[0] / "bundle", tmp_path / "served"
+    monkeypatch.setattr(sys, "argv", ["serve.py", str(bundle), str(folder)])
+    checkpoints, finish = folder / names.CHECKPOINTS, guard.RunGuard.finish
+
+    def stopped(guarded, *given):
+        finish(guarded, *given)
+        if guarded.last_released == 2:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(guard.RunGuard, "finish", stopped)
+        with pytest.raises(KeyboardInterrupt):
+            runpy.run_path(str(SERVE))
+    (state,) = checkpoints.glob("checkpoint_2*")
+    assert state.stat().st_mode & 0o777 == 0o600
+    served = runpy.run_path(str(SERVE))
+    assert capsys.readouterr().out.count("is released") == 2
+    assert list(checkpoints.iterdir()) == []
+    assert critical(folder) == []
+    assert [number for number, _ in took_part(folder)] == [1, 1, 2, 2, 3, 3]
+    # Whatever devices send, a mean is bounded: by ζ, and by noise of σ = 1.
+    weights = [value for name, value in served["state"].items() if "global_model_weights__trainable" in name]
+    moved = [now - first for now, first in zip(weights, initial_model(bundle), strict=True)]
+    assert 0 < np.sqrt(sum(np.sum(np.square(part)) for part in moved)) < 3 * (1 + 10)
+    assert len(SERVE.read_text().splitlines()) <= 70
+
+
+def test_the_command_writes_the_servers_graphs_and_says_where_the_devices_are_from(exported, tmp_path):
+    root, first = exported
+    out = tmp_path / "server"
+    text = printed("export", root / "run", "--out", out, "--population", 50)
+    assert "training.export(folder) writes them too" in " ".join(text.split())
+    assert all(map(np.array_equal, initial_model(out), first))
+    assert not (out / "device").exists()
+    assert reports.read_record(out).population == 50
+    assert critical(out) == []
+    # Of a model in functions, which the first one is, both have the same stages.
+    for name in ("initialize", "accumulate", "update"):
+        whole, server = (tf.saved_model.load(str(path / "server" / name)) for path in (root / "bundle", out))
+        taken, given = (each.signatures["serving_default"].structured_input_signature[1] for each in (whole, server))
+        assert taken == given
+
+
+# What is exported, and the words of the refusal.
+REFUSED = {
+    "no noise": ({"plan": dataclasses.replace(PLAN, noise_multiplier=0.0)}, "NO ε CAN BE STATED: noise"),
+    "restarts": (
+        {"plan": tff_mf.plan(**{**private_run.SETTING, "mechanism": "identity"}, restart_every=2)},
+        "restart_every=2 cannot be exported",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_training_without_an_epsilon_or_with_restarts_is_not_exported(case, tmp_path):
+    given, words = REFUSED[case]
+    with opened(tmp_path / "run", **given) as training:
+        with pytest.raises(tff_mf.InputError, match=words):
+            training.export(tmp_path / "bundle", batch_size=2)
+        training.report(end=True)
+    assert not (tmp_path / "bundle").exists()
+    result = invoke("export", tmp_path / "run", "--out", tmp_path / "bundle", catch_exceptions=True)
+    assert words in str(result.exception)
+    assert not (tmp_path / "bundle").exists()
+
+
+def test_what_does_not_follow_from_the_folder_of_a_run_is_refused(exported, tmp_path):
+    rate = tff.learning.optimizers.schedule_learning_rate(SGD(1.0), lambda step: 1.0)
+    with opened(tmp_path / "scheduled", server_optimizer_fn=rate):
+        pass
+    with guard.open_guard(tmp_path / "own", PLAN.for_model(3), sampler="by hand"):
+        pass
+    for run, words in (("scheduled", r"server_optimizer=.*training\.export"), ("own", r"export_process")):
+        with pytest.raises(tff_mf.InputError, match=words):
+            private_training.export_server(tmp_path / run, tmp_path / "out", round_minutes=15.0)
+    result = invoke("export", exported[0] / "run", "--out", tmp_path / "out", "--grid", 16, catch_exceptions=True)
+    assert "grid=16 goes with settings" in str(result.exception)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_model_that_lite_cannot_have_is_exported_with_a_warning(tmp_path):
+    with private_run.opened(tmp_path / "run") as training, pytest.warns(UserWarning, match="TensorFlow Lite"):
+        training.export(tmp_path / "bundle", batch_size=2)
+    assert (tmp_path / "bundle" / "device" / "work" / "saved_model.pb").exists()
