@@ -19,28 +19,28 @@ from tff_mf.noise.tensorflow import NoiseState
 from .factory import MFAggregationFactory
 
 
-def each_noise(change: Callable[..., NoiseState], structure: Any, *others: Any) -> Any:
-    """Returns a structure with `change` applied to each noise state and those in its place in `others`."""
-    found = [iter(noise_states(other)) for other in others]
+def each_noise(change: Callable[..., NoiseState], structure: Any, *structures: Any) -> Any:
+    """Returns a structure with `change` applied to each noise state and those in its place in `structures`."""
+    iterators = [iter(noise_states(other)) for other in structures]
 
-    def replaced(part: object) -> NoiseState | None:
-        return change(part, *map(next, found)) if isinstance(part, NoiseState) else None
+    def replaced(node: object) -> NoiseState | None:
+        return change(node, *map(next, iterators)) if isinstance(node, NoiseState) else None
 
     return tree.traverse(replaced, structure)
 
 
 def noise_states(structure: Any) -> list[NoiseState]:
     """Returns the noise states in a structure, in order."""
-    found: list[NoiseState] = []
+    states: list[NoiseState] = []
 
-    def remember(part: object) -> object | None:
-        if not isinstance(part, NoiseState):
+    def remember(node: object) -> object | None:
+        if not isinstance(node, NoiseState):
             return None
-        found.append(part)
-        return part
+        states.append(node)
+        return node
 
     tree.traverse(remember, structure)
-    return found
+    return states
 
 
 def encoded(leaf: Any, tensors: dict[str, Any]) -> dict[str, Any]:
@@ -150,8 +150,8 @@ class CheckpointManager(tff.program.ProgramStateManager):
     async def _write(self, path: pathlib.Path, program_state: Any) -> None:
         tensors: dict[str, Any] = {}
         replays = self._aggregator is not None
-        kept = each_noise(_keys_alone, program_state) if replays else program_state
-        description = {"leaves": [encoded(leaf, tensors) for leaf in tree.flatten(kept)], "replay": replays}
+        saved = each_noise(_keys_alone, program_state) if replays else program_state
+        description = {"leaves": [encoded(leaf, tensors) for leaf in tree.flatten(saved)], "replay": replays}
         await asyncio.to_thread(checkpoint_files.write, path, tensors, description)
         for old in checkpoint_files.saved_rounds(self._folder)[:-_KEPT]:
             self._path(old).unlink()
@@ -178,16 +178,16 @@ class CheckpointManager(tff.program.ProgramStateManager):
                 "CheckpointManager, so that the rows can be drawn again."
             )
         shape = each_noise(_keys_alone, structure) if replays else structure
-        kept = tree.flatten(shape)
-        if len(kept) != len(description["leaves"]):
+        templates = tree.flatten(shape)
+        if len(templates) != len(description["leaves"]):
             raise InputValueError(
                 f"checkpoint {str(path)!r} has another structure than the state that it is loaded into. Resume with "
                 "the process with which the run was started: with grid=None if it began in floating point."
             )
-        leaves = [decoded(leaf, tensors, like) for leaf, like in zip(description["leaves"], kept, strict=True)]
+        leaves = [decoded(leaf, tensors, like) for leaf, like in zip(description["leaves"], templates, strict=True)]
         loaded = tree.unflatten_as(shape, leaves)
-        for found, expected in zip(noise_states(loaded), noise_states(structure), strict=True):
-            if not np.array_equal(found.fingerprint, expected.fingerprint):
+        for noise, expected in zip(noise_states(loaded), noise_states(structure), strict=True):
+            if not np.array_equal(noise.fingerprint, expected.fingerprint):
                 raise InputValueError(
                     f"checkpoint {str(path)!r} was saved with other noise than this program's: mechanism, clip_norm, "
                     "noise_multiplier, restart_every, adaptive_clipping, grid or insecure_seed differ. Resume with the "
@@ -267,10 +267,10 @@ def without_noise(value: Any) -> Any:
         {'model': 0.5, 'server': QueryState(noise=())}
     """
 
-    def removed(part: object) -> tuple[()] | None:
+    def removed(node: object) -> tuple[()] | None:
         # Results of a computation that was serialized are dictionaries.
-        serialized = isinstance(part, Mapping) and part.keys() == set(NoiseState._fields)
-        return () if serialized or isinstance(part, NoiseState) else None
+        serialized = isinstance(node, Mapping) and node.keys() == set(NoiseState._fields)
+        return () if serialized or isinstance(node, NoiseState) else None
 
     return tree.traverse(removed, value)
 

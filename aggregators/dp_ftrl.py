@@ -47,7 +47,8 @@ class _DPFTRL(tff.learning.optimizers.Optimizer):
         memory = [tf.nest.flatten(state[name]) for name in ("start", "total", "velocity")]
         leaves = zip(tf.nest.flatten(weights), tf.nest.flatten(gradients), *memory, strict=True)
         new = [
-            tf.nest.pack_sequence_as(weights, part) for part in zip(*(advance(*each) for each in leaves), strict=True)
+            tf.nest.pack_sequence_as(weights, column)
+            for column in zip(*(advance(*leaf) for leaf in leaves), strict=True)
         ]
         values = [rate, momentum, step + 1, *new[1:]]
         return collections.OrderedDict(zip(state, values, strict=True)), new[0]
@@ -68,9 +69,9 @@ def build_dp_ftrl(
 
         S_t = S_{t−1} + g_t;  V_t = γV_{t−1} + S_t;  w_{t+1} = w − ηV_t.
 
-    With a constant rate, and without restarts, this is SGDM. It differs when the rate η
-    changes, since the new rate applies to all updates since the start, and at a restart, which makes w the model of
-    that round and sets S and V to 0. TFF's `build_sgdm` keeps its momentum through a restart of the noise.
+    With a constant rate, and without restarts, this is SGDM. It differs when the rate η changes, since the new rate
+    applies to all updates since the start, and at a restart, which makes w the model of that round and sets S and V to
+    0. TFF's `build_sgdm` keeps its momentum through a restart of the noise.
 
     Args:
         learning_rate: η, at least 0.

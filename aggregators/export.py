@@ -57,14 +57,14 @@ class StageGraph:
 
 def stage_graph(computation: tff.Computation, *, inputs: Label = None, outputs: Label) -> StageGraph:
     """Returns the graph of a computation of TensorFlow only."""
-    parts = tff.framework.serialize_computation(computation).tensorflow
+    proto = tff.framework.serialize_computation(computation).tensorflow
     graph_def = tf.compat.v1.GraphDef()
-    parts.graph_def.Unpack(graph_def)
-    _run_before_readers(graph_def, parts.initialize_op)
+    proto.graph_def.Unpack(graph_def)
+    _run_before_readers(graph_def, proto.initialize_op)
     signature = computation.type_signature
-    taken = [] if signature.parameter is None else _leaves(parts.parameter, signature.parameter, inputs)
+    names = [] if signature.parameter is None else _leaves(proto.parameter, signature.parameter, inputs)
     return StageGraph(
-        graph_def=graph_def, inputs=dict(taken), outputs=dict(_leaves(parts.result, signature.result, outputs))
+        graph_def=graph_def, inputs=dict(names), outputs=dict(_leaves(proto.result, signature.result, outputs))
     )
 
 
@@ -72,17 +72,17 @@ def with_inputs_for(graph: StageGraph, outputs: Mapping[str, tuple[str, tf.Tenso
     """Returns a graph in which some outputs are inputs that are passed through, without the nodes that made them."""
     graph_def = tf.compat.v1.GraphDef()
     graph_def.CopyFrom(graph.graph_def)
-    given, passed = dict(graph.inputs), dict(graph.outputs)
+    fed, passed = dict(graph.inputs), dict(graph.outputs)
     for output, (name, spec) in outputs.items():
         _placeholder(graph_def.node.add(), name, spec.dtype, spec.shape)
-        given[name] = passed[output] = f"{name}:0"
-    changed = StageGraph(graph_def=graph_def, inputs=given, outputs=passed)
-    needed = reachable(changed) | {node_name(tensor) for tensor in given.values()}
-    kept = tf.compat.v1.GraphDef()
-    kept.CopyFrom(graph_def)
-    del kept.node[:]
-    kept.node.extend(node for node in graph_def.node if node.name in needed)
-    return dataclasses.replace(changed, graph_def=kept)
+        fed[name] = passed[output] = f"{name}:0"
+    changed = StageGraph(graph_def=graph_def, inputs=fed, outputs=passed)
+    needed = reachable(changed) | {node_name(tensor) for tensor in fed.values()}
+    pruned = tf.compat.v1.GraphDef()
+    pruned.CopyFrom(graph_def)
+    del pruned.node[:]
+    pruned.node.extend(node for node in graph_def.node if node.name in needed)
+    return dataclasses.replace(changed, graph_def=pruned)
 
 
 def reachable(graph: StageGraph) -> set[str]:
@@ -95,7 +95,7 @@ def without_large_constants(graph: StageGraph) -> tuple[StageGraph, dict[str, np
     """Returns a graph with an input in place of every large constant, and the values of these inputs."""
     graph_def = tf.compat.v1.GraphDef()
     graph_def.CopyFrom(graph.graph_def)
-    given, values = dict(graph.inputs), dict[str, np.ndarray]()
+    inputs, values = dict(graph.inputs), dict[str, np.ndarray]()
     for node in graph_def.node:
         if node.op != "Const" or node.attr["value"].tensor.ByteSize() < _LARGE_BYTES:
             continue
@@ -103,8 +103,8 @@ def without_large_constants(graph: StageGraph) -> tuple[StageGraph, dict[str, np
         node.Clear()
         _placeholder(node, name, tf.as_dtype(value.dtype), tf.TensorShape(value.shape))
         public = f"{_CONSTANT}{SEPARATOR}{len(values)}"
-        values[public], given[public] = value, f"{name}:0"
-    return StageGraph(graph_def=graph_def, inputs=given, outputs=graph.outputs), values
+        values[public], inputs[public] = value, f"{name}:0"
+    return StageGraph(graph_def=graph_def, inputs=inputs, outputs=graph.outputs), values
 
 
 def _placeholder(node: tf.compat.v1.NodeDef, name: str, dtype: tf.DType, shape: tf.TensorShape) -> None:
@@ -120,14 +120,14 @@ def _run_before_readers(graph_def: tf.compat.v1.GraphDef, initialize: str) -> No
     nodes = {node.name: node for node in graph_def.node}
     first = behind([node_name(initialize)], nodes)
     readers = {name for name in first if nodes[name].op != "Const"}
-    found = True
-    while found:
-        found = [
+    added = True
+    while added:
+        added = [
             name
             for name, node in nodes.items()
-            if name not in readers and any(node_name(each) in readers for each in node.input)
+            if name not in readers and any(node_name(source) in readers for source in node.input)
         ]
-        readers.update(found)
+        readers.update(added)
     for name in sorted(readers - first):
         nodes[name].input.append(f"^{node_name(initialize)}")
 
@@ -137,13 +137,13 @@ def _leaves(binding: Any, type_spec: tff.Type, label: Label) -> Iterator[tuple[s
     kind = binding.WhichOneof("binding")
     if isinstance(type_spec, tff.StructType):
         elements = list(tff.structure.iter_elements(type_spec))
-        parts = binding.struct.element if elements else []
-        for index, ((name, element), part) in enumerate(zip(elements, parts, strict=True)):
+        bindings = binding.struct.element if elements else []
+        for index, ((name, element), inner) in enumerate(zip(elements, bindings, strict=True)):
             if isinstance(label, str):
                 below: Label = f"{label}{SEPARATOR}{index if name is None else name}"
             else:
                 below = None if label is None else label[index]
-            yield from _leaves(part, element, below)
+            yield from _leaves(inner, element, below)
     elif kind == "tensor" and isinstance(label, str):
         yield label, binding.tensor.tensor_name
     else:
@@ -163,12 +163,12 @@ def save(graph: StageGraph, folder: pathlib.Path) -> dict[str, Any]:
         # Names of custom gradients, which TensorFlow refuses to save in graphs that it imported: stages have none.
         node.attr.pop("_gradient_op_type", None)
     imported = tf.compat.v1.wrap_function(lambda: tf.import_graph_def(named, name=""), [])
-    taken, given = (
+    inputs, outputs = (
         [imported.graph.get_tensor_by_name(name) for name in names.values()] for names in (graph.inputs, graph.outputs)
     )
-    function = imported.prune(taken, given)
+    function = imported.prune(inputs, outputs)
     specs = [
-        tf.TensorSpec(tensor.shape, tensor.dtype, name=name) for name, tensor in zip(graph.inputs, taken, strict=True)
+        tf.TensorSpec(tensor.shape, tensor.dtype, name=name) for name, tensor in zip(graph.inputs, inputs, strict=True)
     ]
 
     @tf.function(input_signature=specs, autograph=False)
@@ -180,8 +180,8 @@ def save(graph: StageGraph, folder: pathlib.Path) -> dict[str, Any]:
     module.stage = stage
     tf.saved_model.save(module, str(folder), signatures={"serving_default": stage})
     return {
-        "inputs": {name: _type(tensor) for name, tensor in zip(graph.inputs, taken, strict=True)},
-        "outputs": {name: _type(tensor) for name, tensor in zip(graph.outputs, given, strict=True)},
+        "inputs": {name: _type(tensor) for name, tensor in zip(graph.inputs, inputs, strict=True)},
+        "outputs": {name: _type(tensor) for name, tensor in zip(graph.outputs, outputs, strict=True)},
     }
 
 
@@ -191,8 +191,8 @@ def _type(tensor: tf.Tensor) -> dict[str, Any]:
 
 def part_graph(name: str, computation: tff.Computation) -> StageGraph:
     """Returns the graph of a part of the map-reduce form."""
-    taken, given = _LABELS[name]
-    return stage_graph(computation, inputs=taken, outputs=given)
+    inputs, outputs = _LABELS[name]
+    return stage_graph(computation, inputs=inputs, outputs=outputs)
 
 
 def on_tensors(
@@ -228,9 +228,9 @@ def initialization(
         raise InputValueError(f"initial_weights has {len(weights)} tensors, but the process has {len(names)}.")
     fed, passed = {}, {}
     for name, weight in zip(names, weights, strict=True):
-        given = f"model{name.removeprefix(prefix)}"
-        fed[given] = weight
-        passed[name] = given, tf.TensorSpec(weight.shape, weight.dtype)
+        public = f"model{name.removeprefix(prefix)}"
+        fed[public] = weight
+        passed[name] = public, tf.TensorSpec(weight.shape, weight.dtype)
     graph, constants = without_large_constants(with_inputs_for(graph, passed))
     return graph, {**fed, **constants}
 
@@ -239,10 +239,10 @@ def _containers(value: Any) -> Any:
     """Returns a structure of TFF as Python containers."""
     if not isinstance(value, tff.structure.Struct):
         return value
-    parts = [(name, _containers(part)) for name, part in tff.structure.iter_elements(value)]
-    if any(name is None for name, _ in parts):
-        return tuple(part for _, part in parts)
-    return collections.OrderedDict(parts)
+    members = [(name, _containers(inner)) for name, inner in tff.structure.iter_elements(value)]
+    if any(name is None for name, _ in members):
+        return tuple(inner for _, inner in members)
+    return collections.OrderedDict(members)
 
 
 def check_secrets_stay(prepare: StageGraph) -> None:

@@ -114,22 +114,22 @@ def rounds_drawn(state: Any) -> dict[str, int]:
         >>> rounds_drawn({"server": state}) == {query.fingerprint.hex(): 1}
         True
     """
-    found: dict[str, int] = {}
+    drawn: dict[str, int] = {}
 
     def note(fingerprint: str, rounds: int) -> None:
-        found[fingerprint] = min(rounds, found.get(fingerprint, rounds))
+        drawn[fingerprint] = min(rounds, drawn.get(fingerprint, rounds))
 
-    def visit(part: object) -> object | None:
-        if isinstance(part, NoiseState):
-            note(np.asarray(part.fingerprint).astype("<i8").tobytes().hex(), int(np.asarray(part.round)))
-            return part
-        if isinstance(part, tuple) and getattr(part, "_fields", ()) == _RESTARTED:
+    def visit(node: object) -> object | None:
+        if isinstance(node, NoiseState):
+            note(np.asarray(node.fingerprint).astype("<i8").tobytes().hex(), int(np.asarray(node.round)))
+            return node
+        if isinstance(node, tuple) and getattr(node, "_fields", ()) == _RESTARTED:
             # A restart resets the noise's own round to 0, whereas this counter continues.
-            inner, total = part
+            inner, total = node
             for fingerprint in rounds_drawn(inner):
                 note(fingerprint, int(np.asarray(total)))
-            return part
+            return node
         return None
 
     tree.traverse(visit, state)
-    return found
+    return drawn

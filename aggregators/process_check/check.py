@@ -51,8 +51,8 @@ def check_process(
     the state, since an exact value there influences later models. There are seven checks:
 
     - `metrics`, `state`: only the trainable weights change if one client's data or number of examples changes, its
-      update is NaN, or the client is absent. The noised query alone has metrics. The state contains
-      one stream of noise, and no adaptive bound of clipping or zeroing.
+      update is NaN, or the client is absent. The noised query alone has metrics. The state contains one stream of
+      noise, and no adaptive bound of clipping or zeroing.
     - `noise`: rounds without clients add σζ·C⁻¹z / `clients_per_round`, by χ² tests of the whitened rounds; and the
       state has the fingerprint of that noise and its grid, which covers later rounds too.
     - `fresh_noise`: a state that is stepped twice draws different noise, and so do two initial states.
@@ -62,13 +62,13 @@ def check_process(
       further.
 
     A property that could not be measured is `not judged`: it has neither passed nor failed, and the text says once what
-    would let it be judged. The server optimizer is only observed in
-    its first step, which for SGD with any momentum is proportional to the aggregate; for Adam and similar optimizers it
-    is not, which the check detects. Rounds have `40·noise_multiplier` clients or more, so that their changes stand out
-    from the noise; small models need the fewest. The noise and clipping of this package do not depend on the size of
-    the model. The effect of a compressing sum does, and the check does not look for it: rounding errors of
-    `EncodedSumFactory` add up over coordinates, so that a client within `clip_norm` may move a large model several
-    times as far. `build_mf_aggregator` refuses such sums; TFF's own `DifferentiallyPrivateFactory` accepts them.
+    would let it be judged. The server optimizer is only observed in its first step, which for SGD with any momentum is
+    proportional to the aggregate; for Adam and similar optimizers it is not, which the check detects. Rounds have
+    `40·noise_multiplier` clients or more, so that their changes stand out from the noise; small models need the fewest.
+    The noise and clipping of this package do not depend on the size of the model. The effect of a compressing sum does,
+    and the check does not look for it: rounding errors of `EncodedSumFactory` add up over coordinates, so that a client
+    within `clip_norm` may move a large model several times as far. `build_mf_aggregator` refuses such sums; TFF's own
+    `DifferentiallyPrivateFactory` accepts them.
 
     Formal guarantee: a process that keeps its claims fails the check of `noise` with probability below 1e-9; the bounds
     of `clipping`, `divisor` and `weights` are about six standard deviations from the values of such a process. That all

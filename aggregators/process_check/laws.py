@@ -115,8 +115,8 @@ class Findings:
         self._findings += [ProcessFinding(name=name, severity=UNJUDGED, text=text, remedy=remedy) for name in names]
 
     def result(self) -> ProcessCheck:
-        told = {finding.name for finding in self._findings} | self._made
-        missing = tuple(name for name in CHECKS if name not in told)
+        reported = {finding.name for finding in self._findings} | self._made
+        missing = tuple(name for name in CHECKS if name not in reported)
         self.unjudged(missing, "Not made, because another check failed.", "Correct that first, and check again.")
         statuses = dict.fromkeys(CHECKS, PASSED)
         for severity, status in ((UNJUDGED, UNJUDGED), (CRITICAL, FAILED)):
@@ -251,13 +251,13 @@ def _constant(
     remedy: str,
     findings: Findings,
 ) -> None:
-    first, *others = seen
+    first, *other_cohorts = seen
     exact, varying = {}, []
     for path in seen[first][0]:
         values = {name: [np.asarray(leaves[path]) for leaves in rounds] for name, rounds in seen.items()}
         if _same([value for rounds in values.values() for value in rounds]):
             continue
-        moving = [name for name in others if _moved_exactly(values[first], values[name])]
+        moving = [name for name in other_cohorts if _moved_exactly(values[first], values[name])]
         if moving:
             exact.setdefault(", ".join(moving), []).append(path)
         elif not path.startswith(random):
@@ -303,11 +303,11 @@ def _moved_exactly(before: Sequence[np.ndarray], after: Sequence[np.ndarray]) ->
     return bool(np.any((spread <= _ROUNDING) & (gap > _FAR * _ROUNDING)))
 
 
-# Coordinates of noise: fewest that are measured, in so many runs at most, and most that are looked at.
+# Coordinates of noise: fewest that are measured, in this many runs at most, and most that are looked at.
 _SAMPLES, _MOST_RUNS, _MOST_SAMPLES = 1000, 64, 2**22
 # Noise that differs by less than this fraction of a round's noise does not differ, but for rounding in float32.
 _NOTHING = 0.01
-# Among so many coordinates, hardly any two are the same float32 by chance.
+# Among this many coordinates, hardly any two are the same float32 by chance.
 _COMPARED, _DISTINCT = 10**5, 0.99
 
 
@@ -404,7 +404,7 @@ def _rms(values: np.ndarray) -> float:
     return float(np.sqrt(np.mean(values**2)))
 
 
-# With so many clients a round, or half of them, standard deviations of the compared sizes are 2% of them.
+# With this many clients a round, or half of them, standard deviations of the compared sizes are 2% of them.
 _CLIENTS, _CLIENTS_OF_LARGE_MODELS, _FEWEST = 40, 8, 8
 # Six standard deviations or more of the compared sizes.
 _BOUND, _REACHED = 1.15, 0.85

@@ -16,7 +16,7 @@ from tff_mf.base.errors import InputTypeError
 _RATE = tff.learning.optimizers.LEARNING_RATE_KEY
 _TIMES = 8
 _FACTOR = 100.0
-# A change of the model stands out from noise by so many standard deviations.
+# A change of the model stands out from noise by this many standard deviations.
 _DEVIATIONS = 6
 
 
@@ -182,8 +182,8 @@ class Attempt:
 
 def attempts(clients: Sequence[Any]) -> Iterator[Attempt]:
     """Yields clients with longer and longer updates, from larger data or for a model with larger weights."""
-    given = clients[0]
-    for scale in (10.0, 100.0, 1000.0) if scaled(given, 1.0) is not None else ():
-        yield Attempt(example=given, scale=scale)
+    example = clients[0]
+    for scale in (10.0, 100.0, 1000.0) if scaled(example, 1.0) is not None else ():
+        yield Attempt(example=example, scale=scale)
     for factor in (1.0, 10.0, 100.0):
-        yield Attempt(example=given, factor=factor)
+        yield Attempt(example=example, factor=factor)

@@ -76,9 +76,9 @@ class Part:
         if proto.tensorflow.initialize_op:
             _initialize_first(self._graph, proto.tensorflow.initialize_op, map(node_name, self._parameter))
         needed = behind(map(node_name, self._result), {node.name: node for node in self._graph.node})
-        kept = [node for node in self._graph.node if node.name in needed]
+        nodes = [node for node in self._graph.node if node.name in needed]
         del self._graph.node[:]
-        self._graph.node.extend(kept)
+        self._graph.node.extend(nodes)
         if confined:
             check_confined(self._graph)
         if perhaps_unassigned(self._graph):
@@ -91,13 +91,13 @@ class Part:
 
     def apply(self, values: Sequence[tf.Tensor]) -> list[tf.Tensor]:
         """Adds the graph to the current one, and returns its result."""
-        given = {}
+        inputs = {}
         for name, value in zip(self._parameter, values, strict=True):
             if node_name(name) in self._nodes:
-                given[name] = tf.identity(value)
+                inputs[name] = tf.identity(value)
                 # Calls of functions wait for parameters that they do not take.
-                given[f"^{node_name(name)}"] = given[name]
-        return tf.graph_util.import_graph_def(self._graph, input_map=given, return_elements=self._result, name="")
+                inputs[f"^{node_name(name)}"] = inputs[name]
+        return tf.graph_util.import_graph_def(self._graph, input_map=inputs, return_elements=self._result, name="")
 
 
 def _loop(form: RoundForm, work: Part, accumulate: Part, clients_at_once: int) -> tff.Computation:
@@ -114,7 +114,7 @@ def _loop(form: RoundForm, work: Part, accumulate: Part, clients_at_once: int) -
         def add(number: tf.Tensor, so_far: list[tf.Tensor]) -> tuple[tf.Tensor, list[tf.Tensor]]:
             own = [_decoded(data[number, index], leaf) for index, leaf in enumerate(leaves)]
             added = accumulate.apply([*so_far, *work.apply([*own, *message])[:updates]])
-            return number + 1, [tf.ensure_shape(each, shape) for each, shape in zip(added, shapes, strict=True)]
+            return number + 1, [tf.ensure_shape(total, shape) for total, shape in zip(added, shapes, strict=True)]
 
         _, sums = tf.while_loop(
             lambda number, _: number < tf.shape(data)[0],
@@ -158,10 +158,10 @@ def _initialize_first(graph: graph_pb2.GraphDef, initialize_op: str, parameters:
     taking_part = behind([initialize_op], nodes)
     if any(nodes[name].op in _FRAMES for name in taking_part):
         raise NotInOneGraphError("initial values are computed by loops or conditions")
-    given = taking_part.union(parameters)
+    ready = taking_part.union(parameters)
     for node in graph.node:
         # Every other node follows from one of these. A node inside a loop has an input from the loop.
-        if node.name not in taking_part and given.issuperset(map(node_name, node.input)):
+        if node.name not in taking_part and ready.issuperset(map(node_name, node.input)):
             node.input.append(f"^{initialize_op}")
 
 

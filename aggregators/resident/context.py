@@ -58,15 +58,15 @@ class Summing:
         run = self._cohort(form) if len(clients) >= _FEWEST else None
         if run is None:
             return _one_by_one(worker, form, sent, clients)
-        total, zero, kept = worker.call(form.zero), form.zero.type_signature.result, 0
+        total, zero, held = worker.call(form.zero), form.zero.type_signature.result, 0
         copied = state_bytes(zero) < MAX_MESSAGE_BYTES
-        for part in _calls(clients, form.client_type):
-            size = sum(len(leaf) for client in part for leaf in client)
-            if copied and kept and kept + size > _KEPT_BYTES:
-                total, kept = worker.create(worker.read(total), zero), 0
-            kept += size
-            matrix = np.empty((len(part), len(part[0])), object)
-            matrix[:] = part
+        for batch in _calls(clients, form.client_type):
+            size = sum(len(leaf) for client in batch for leaf in client)
+            if copied and held and held + size > _KEPT_BYTES:
+                total, held = worker.create(worker.read(total), zero), 0
+            held += size
+            matrix = np.empty((len(batch), len(batch[0])), object)
+            matrix[:] = batch
             data = worker.create(matrix, run.type_signature.parameter[1])
             total = worker.call(run, worker.pack(total, data, sent))
         return total
@@ -74,7 +74,7 @@ class Summing:
 
 def _calls(clients: Sequence[tff.structure.Struct], client_type: tff.Type) -> Iterator[list[list[bytes]]]:
     """Yields the clients' data, for one call at a time: at most `_CALL_BYTES`, or one client."""
-    part, size, most = [], 0, _FIRST_CALL
+    batch, size, most = [], 0, _FIRST_CALL
     before: Any = None
     encoded: list[bytes] = []
     for client in clients:
@@ -82,13 +82,13 @@ def _calls(clients: Sequence[tff.structure.Struct], client_type: tff.Type) -> It
         if before is None or any(new is not old for new, old in zip(client, before, strict=True)):
             before, encoded = client, values.encoded_client(client, client_type)
         own = sum(map(len, encoded))
-        if part and (len(part) == most or size + own > _CALL_BYTES):
-            yield part
-            part, size, most = [], 0, 2 * most
-        part.append(encoded)
+        if batch and (len(batch) == most or size + own > _CALL_BYTES):
+            yield batch
+            batch, size, most = [], 0, 2 * most
+        batch.append(encoded)
         size += own
-    if part:
-        yield part
+    if batch:
+        yield batch
 
 
 def _one_by_one(worker: Connection, form: forms.RoundForm, sent: Any, clients: Sequence[tff.structure.Struct]) -> Any:
@@ -106,7 +106,7 @@ def _one_by_one(worker: Connection, form: forms.RoundForm, sent: Any, clients: S
 
 
 class _Same:
-    """A computation that is known again as the same object: TFF's own hash of it serializes its graphs in each call."""
+    """A computation that is compared by identity: TFF's own hash of it serializes its graphs in each call."""
 
     def __init__(self, computation: tff.Computation) -> None:
         self.computation = computation
@@ -156,10 +156,10 @@ class ResidentContext(tff.program.FederatedContext):
     def _run(self, form: forms.ServerForm | forms.RoundForm, arg: object, parameter: tff.Type | None) -> Any:
         worker = self._worker
         if isinstance(form, forms.RoundForm):
-            given = values.arguments(arg, parameter)
-            server = values.server_value(worker, given, parameter, form.server_arguments)
+            arguments = values.arguments(arg, parameter)
+            server = values.server_value(worker, arguments, parameter, form.server_arguments)
             sent = worker.call(form.prepare, server)
-            total = self._summing.sum(worker, form, sent, values.clients(given, form.client_arguments))
+            total = self._summing.sum(worker, form, sent, values.clients(arguments, form.client_arguments))
             # The three empty places belong to secure sums, which TFF's worker cannot compute.
             aggregated = worker.pack(worker.call(form.report, total), *[worker.pack()] * 3)
             return worker.select(worker.call(form.update, worker.pack(server, aggregated)), 1)
@@ -167,8 +167,8 @@ class ResidentContext(tff.program.FederatedContext):
             return worker.call(form.run)
         if not form.one_by_one:
             return worker.call(form.run, values.ingest(worker, arg, parameter))
-        given = values.arguments(arg, parameter)
-        return worker.call(form.run, values.server_value(worker, given, parameter, range(len(given))))
+        arguments = values.arguments(arg, parameter)
+        return worker.call(form.run, values.server_value(worker, arguments, parameter, range(len(arguments))))
 
 
 @contextlib.contextmanager

@@ -34,7 +34,7 @@ def lighten(value: Any) -> None:
 
 
 def lightened(serialized: bytes) -> bytes:
-    """Returns a serialized dataset with the same elements, of whose static tables a worker keeps one of each content.
+    """Returns a serialized dataset with the same elements, whose static tables a worker keeps once for each content.
 
     TensorFlow uses a table that exists under its name as it is. Mutable tables are left alone.
     """
@@ -47,7 +47,7 @@ def lightened(serialized: bytes) -> bytes:
         if node.op != _IMPORT or nodes[node.input[0]].op != _TABLE:
             continue
         content = [nodes[name].attr["value"].tensor.SerializeToString() for name in node.input[1:]]
-        digest = hashlib.sha256(b"".join(hashlib.sha256(part).digest() for part in content)).hexdigest()
+        digest = hashlib.sha256(b"".join(hashlib.sha256(tensor).digest() for tensor in content)).hexdigest()
         same = sum(digest in name for name in names.values())
         names[node.input[0]] = f"{_NAMED.decode()}/{digest}/{same}"
     for node in graph.node:
@@ -80,7 +80,7 @@ def of_elements(elements: Sequence[Any], element_type: tff.Type) -> bytes | None
         [np.stack(column) for column in zip(*part, strict=True)] for _, part in itertools.groupby(rows, key=_specs)
     ]
     # Without elements: no rows, and any shape that fits.
-    parts = parts or [[np.zeros([0, *(length or 0 for length in each.shape)], each.dtype.type) for each in types]]
+    parts = parts or [[np.zeros([0, *(length or 0 for length in spec.shape)], spec.dtype.type) for spec in types]]
     graph.CopyFrom(_template(tuple(map(_specs, parts))))
     values = {_name(i, j): column for i, part in enumerate(parts) for j, column in enumerate(part)}
     for node in graph.node:
@@ -96,8 +96,8 @@ def _types(element_type: tff.Type) -> Iterator[tff.TensorType]:
         # TensorFlow sorts the names of a mapping.
         if names != sorted(names):
             raise _OtherError
-        for each in element_type.children():
-            yield from _types(each)
+        for child in element_type.children():
+            yield from _types(child)
     elif (
         isinstance(element_type, tff.TensorType)
         and element_type.shape is not None
@@ -113,13 +113,13 @@ def _arrays(element: object, element_type: tff.Type) -> Iterator[np.ndarray]:
     if isinstance(element_type, tff.StructType):
         names = tff.structure.name_list(element_type)
         if isinstance(element, Mapping) and list(element) == names:
-            parts = tuple(element.values())
+            children = tuple(element.values())
         elif isinstance(element, tuple) and len(element) == len(element_type) and not names:
-            parts = element
+            children = element
         else:
             raise _OtherError
-        for part, each in zip(parts, element_type.children(), strict=True):
-            yield from _arrays(part, each)
+        for child, child_type in zip(children, element_type.children(), strict=True):
+            yield from _arrays(child, child_type)
     elif (
         isinstance(element, np.ndarray | np.generic)
         and element.dtype == element_type.dtype
@@ -154,7 +154,7 @@ def _template(parts: tuple[_Specs, ...]) -> graph_pb2.GraphDef:
         options.experimental_optimization.apply_default_optimizations = False
         whole = functools.reduce(tf.data.Dataset.concatenate, datasets).with_options(options)
         variant = tf.data.experimental.to_variant(whole)
-    found = graph.as_graph_def()
-    returned = found.node.add(name="dataset", op="_Retval", input=[variant.op.name])
+    graph_def = graph.as_graph_def()
+    returned = graph_def.node.add(name="dataset", op="_Retval", input=[variant.op.name])
     returned.attr["T"].type, returned.attr["index"].i = tf.variant.as_datatype_enum, 0
-    return found
+    return graph_def

@@ -75,7 +75,7 @@ def take_apart(computation: tff.Computation) -> Form:
             f"A federated context returns only structures and tensors of the server; this result is {signature.result}."
         )
     computation = simulated(computation)
-    if tff.types.contains(signature.result, lambda part: isinstance(part, tff.SequenceType)):
+    if tff.types.contains(signature.result, lambda inner: isinstance(inner, tff.SequenceType)):
         return PlacedForm(run=_ready(computation))
     try:
         if not any(_is_placed(type_spec) for type_spec in (signature.parameter, signature.result)):
@@ -103,7 +103,7 @@ def stripped(type_spec: tff.Type) -> tff.Type:
     """Returns a type without placements and Python containers, as a worker knows it."""
     type_spec = member(type_spec)
     if isinstance(type_spec, tff.StructType):
-        return tff.StructType([(name, stripped(part)) for name, part in tff.structure.iter_elements(type_spec)])
+        return tff.StructType([(name, stripped(inner)) for name, inner in tff.structure.iter_elements(type_spec)])
     return type_spec
 
 
@@ -176,7 +176,7 @@ def _is_placed(type_spec: tff.Type | None, placement: tff.framework.PlacementLit
     """Returns whether a type as a whole has the given placement, or anything in it has one if none is given."""
     if placement is not None:
         return isinstance(type_spec, tff.FederatedType) and type_spec.placement is placement
-    return type_spec is not None and tff.types.contains(type_spec, lambda part: isinstance(part, tff.FederatedType))
+    return type_spec is not None and tff.types.contains(type_spec, lambda inner: isinstance(inner, tff.FederatedType))
 
 
 def as_written() -> tf.compat.v1.ConfigProto:

@@ -32,14 +32,14 @@ def behind(
     nodes: Mapping[str, node_def_pb2.NodeDef],
     through: Callable[[node_def_pb2.NodeDef], bool] = lambda node: True,
 ) -> set[str]:
-    """Returns some nodes, and all that they follow from, as far as the nodes in between are looked through."""
-    found, left = set(), list(names)
+    """Returns nodes, and all that they follow from; the search does not go `through` nodes for which that is false."""
+    reached, left = set(), list(names)
     while left:
         name = left.pop()
-        if name not in found:
-            found.add(name)
+        if name not in reached:
+            reached.add(name)
             left.extend(map(node_name, nodes[name].input) if through(nodes[name]) else ())
-    return found
+    return reached
 
 
 def variable(handle: node_def_pb2.NodeDef) -> bytes:
@@ -67,9 +67,9 @@ def without_overwritten(computation: tff.Computation) -> tff.Computation:
     if not unneeded:
         return computation
     for name in groups:
-        kept = [given for given in uses.nodes[name].input if node_name(given) not in unneeded]
+        inputs = [source for source in uses.nodes[name].input if node_name(source) not in unneeded]
         del uses.nodes[name].input[:]
-        uses.nodes[name].input.extend(kept)
+        uses.nodes[name].input.extend(inputs)
     proto.tensorflow.graph_def.Pack(graph)
     # A worker knows a graph by this number, and would execute the one that it has seen.
     digest = hashlib.sha256(graph.SerializeToString(deterministic=True)).digest()
@@ -86,9 +86,9 @@ def perhaps_unassigned(graph: tf.compat.v1.GraphDef) -> list[str]:
 
 def _own_handles(graph: tf.compat.v1.GraphDef) -> list[str]:
     """Returns the names of the handles of variables that no other node, also of a function, has a handle of."""
-    parts = (graph.node, *(function.node_def for function in graph.library.function))
-    every = [node for part in parts for node in part if node.op == "VarHandleOp"]
-    variables = collections.Counter(variable(node) for node in every)
+    node_lists = (graph.node, *(function.node_def for function in graph.library.function))
+    handles = [node for nodes in node_lists for node in nodes if node.op == "VarHandleOp"]
+    variables = collections.Counter(variable(node) for node in handles)
     return [node.name for node in graph.node if node.op == "VarHandleOp" and variables[variable(node)] == 1]
 
 
@@ -103,7 +103,7 @@ class _Uses:
         self.nodes: Mapping[str, tf.compat.v1.NodeDef] = {node.name: node for node in nodes}
         self._users = collections.defaultdict[str, list[str]](list)
         for node in self.nodes.values():
-            for name in {node_name(given) for given in node.input}:
+            for name in {node_name(source) for source in node.input}:
                 self._users[name].append(node.name)
 
     @functools.cached_property
@@ -120,31 +120,31 @@ class _Uses:
 
     def of(self, handle: str) -> list[str]:
         """Returns the nodes that take a handle, directly or from a node that passes it on."""
-        passing, left, found = {handle}, [handle], []
+        passing, left, users = {handle}, [handle], []
         while left:
             name = left.pop()
             for user in self._users[name]:
-                if name not in (given.split(":")[0] for given in self.nodes[user].input):
+                if name not in (source.split(":")[0] for source in self.nodes[user].input):
                     continue
                 if self.nodes[user].op not in _ALIASES:
-                    found.append(user)
+                    users.append(user)
                 elif user not in passing:
                     passing.add(user)
                     left.append(user)
-        return found
+        return users
 
     def overwritten(self, groups: set[str], handles: Iterable[str]) -> set[str]:
         """Returns the assignments of initial values, grouped by some nodes, that nothing needs."""
-        found = set()
+        unneeded = set()
         for uses in map(self.of, handles):
             initial = [use for use in uses if self._assigns(use) and set(self._users[use]) & groups]
-            others = [use for use in uses if use not in initial]
-            if len(initial) == 1 and set(self._users[initial[0]]) <= groups and self.are_assigned_first(others):
-                found.add(initial[0])
-        return found
+            later = [use for use in uses if use not in initial]
+            if len(initial) == 1 and set(self._users[initial[0]]) <= groups and self.are_assigned_first(later):
+                unneeded.add(initial[0])
+        return unneeded
 
     def are_assigned_first(self, uses: Iterable[str]) -> bool:
-        """Returns whether an unconditional assignment is among some uses, which all others come after."""
+        """Returns whether one of some uses is an unconditional assignment that precedes all others."""
         return self._order is not None and any(
             self._assigns(use) and use not in self._conditional and set(uses) <= self._after({use}) for use in uses
         )
@@ -154,15 +154,15 @@ class _Uses:
 
     def _before(self, name: str) -> list[str]:
         """Returns the inputs of a node, but for those that come from an earlier iteration of a loop."""
-        return [given for given in map(node_name, self.nodes[name].input) if self.nodes[given].op != "NextIteration"]
+        return [source for source in map(node_name, self.nodes[name].input) if self.nodes[source].op != "NextIteration"]
 
     def _after(self, begun: set[str], kinds: Iterable[str] = ()) -> set[str]:
         """Returns `begun`, the nodes of some kinds, and the nodes that are executed only after one of these."""
-        found = set(begun)
+        following = set(begun)
         for name in self._order or ():
-            before = [given in found for given in self._before(name)]
+            before = [source in following for source in self._before(name)]
             # A merge is executed as soon as one of its inputs is there. A later iteration's input is there later.
             needed = all if self.nodes[name].op == "Merge" else any
             if self.nodes[name].op in kinds or (before and needed(before)):
-                found.add(name)
-        return found
+                following.add(name)
+        return following

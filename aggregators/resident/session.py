@@ -28,7 +28,7 @@ def state_bytes(type_spec: tff.Type | None) -> int:
     if isinstance(type_spec, tff.FederatedType):
         return 0 if type_spec.placement is tff.CLIENTS else state_bytes(type_spec.member)
     if isinstance(type_spec, tff.StructType):
-        return sum(state_bytes(part) for part in type_spec.children())
+        return sum(state_bytes(child) for child in type_spec.children())
     if not isinstance(type_spec, tff.TensorType) or type_spec.shape is None:
         return 0
     return math.prod(length or 0 for length in type_spec.shape) * np.dtype(type_spec.dtype).itemsize

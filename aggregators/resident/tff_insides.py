@@ -13,7 +13,7 @@ def leave_managers() -> int:
 
     At the end of a program they would look for modules that are gone, and Python would print the error.
     """
-    managers = [left for left in gc.get_objects() if type(left).__qualname__ == _MANAGER]
+    managers = [candidate for candidate in gc.get_objects() if type(candidate).__qualname__ == _MANAGER]
     for manager in managers:
         del type(manager).__del__
     return len(managers)

@@ -1,4 +1,4 @@
-"""Results of the worker: small tensors are read, and large ones are references, which both are passed by reference."""
+"""Results of the worker: small tensors are read, and large ones stay there; both are passed by reference."""
 
 import functools
 import weakref
@@ -171,10 +171,10 @@ def _selection(type_spec: tff.Type, paths: tuple[tuple[int, ...], ...]) -> tff.C
     whole = tff.framework.Reference("whole", type_spec)
 
     def selected(path: tuple[int, ...]) -> tff.framework.ComputationBuildingBlock:
-        part = whole
+        element = whole
         for index in path:
-            part = tff.framework.Selection(part, index=index)
-        return part
+            element = tff.framework.Selection(element, index=index)
+        return element
 
     body = tff.framework.Struct([selected(path) for path in paths])
     return tff.framework.ConcreteComputation.from_building_block(tff.framework.Lambda("whole", type_spec, body))
@@ -201,9 +201,9 @@ def ingest(connection: Connection, value: object, type_spec: tff.Type) -> Any:
     and only the rest is sent.
     """
     type_spec = forms.member(type_spec)
-    known = _whereabouts(connection, value, type_spec)
-    if known is not None:
-        source, path = known
+    whereabouts = _whereabouts(connection, value, type_spec)
+    if whereabouts is not None:
+        source, path = whereabouts
         return source.part(path)
     if isinstance(type_spec, tff.StructType):
         return connection.struct(
@@ -315,10 +315,10 @@ def _whereabouts(connection: Connection, value: object, type_spec: tff.Type) -> 
     if len(places) != 1:
         return None
     ((source, path),) = places
-    there = source.type_signature
+    inner_type = source.type_signature
     for index in path:
-        there = forms.member(forms.member(there)[index])
-    return (source, path) if type_spec.is_assignable_from(forms.member(there)) else None
+        inner_type = forms.member(forms.member(inner_type)[index])
+    return (source, path) if type_spec.is_assignable_from(forms.member(inner_type)) else None
 
 
 def _leaves(value: object, type_spec: tff.Type, path: tuple[int, ...] = ()) -> Iterator[tuple[tuple[int, ...], object]]:

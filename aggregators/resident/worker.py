@@ -91,14 +91,14 @@ def ending_workers() -> Iterator[None]:
     Their log is kept off the screen, unless the environment has a level.
     """
     end_with_program()
-    others, given = {worker.pid for worker in _workers()}, LOG_LEVEL in os.environ
+    earlier, had_level = {worker.pid for worker in _workers()}, LOG_LEVEL in os.environ
     os.environ.setdefault(LOG_LEVEL, FATAL)
     try:
         yield
     finally:
-        if not given:
+        if not had_level:
             os.environ.pop(LOG_LEVEL, None)
-        _end([worker for worker in _workers() if worker.pid not in others])
+        _end([worker for worker in _workers() if worker.pid not in earlier])
 
 
 @functools.cache
@@ -162,14 +162,14 @@ def running_worker(*, threads: int | None) -> Iterator[str]:
             f"threads={threads} must be at most {_MOST_THREADS:,}, of which no machine has more cores."
         )
     # A worker has no flags for its threads and its log.
-    given = {} if threads is None else {"TF_NUM_INTRAOP_THREADS": str(threads)}
+    settings = {} if threads is None else {"TF_NUM_INTRAOP_THREADS": str(threads)}
     port = _free_port()
     command = [str(_BINARY), f"--port={port}", "--max_concurrent_computation_calls=-1"]
     guard = shutil.which("setpriv")
     if guard is not None:
         command = [guard, "--pdeathsig", "KILL", *command]
     end_with_program()
-    environment = {LOG_LEVEL: FATAL, **os.environ, **given}
+    environment = {LOG_LEVEL: FATAL, **os.environ, **settings}
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=_STDERR, stderr=_STDERR, env=environment)
     try:
         deadline = time.monotonic() + _START_SECONDS

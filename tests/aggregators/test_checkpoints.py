@@ -91,7 +91,8 @@ def test_a_loaded_state_is_the_saved_one_to_the_bit_and_goes_on_with_fresh_keys(
         assert np.shape(one) == np.shape(other)
     # The next round draws a fresh key after the same past.
     after, again = (process.next(loaded["state"], value) for _ in range(2))
-    assert not np.any(np.asarray(after.result) == np.asarray(again.result))
+    # On a grid, one of 3,000 coordinates is equal by chance in one of ten runs.
+    assert np.mean(np.asarray(after.result) == np.asarray(again.result)) < 0.01
     if name != "restarts of a tree":
         assert noise_of(after.state).round == 8
         past = [np.asarray(noise_of(each).keys)[:7] for each in (after.state, saved["state"])]

@@ -1,7 +1,7 @@
 """Central training: a Keras model trained on one data set, each of whose examples is protected.
 
 Examples take the place of clients. An order says which of them are in the batch of each round: the cohorts of a
-sampling, such as those of a plan.
+sampling, such as the one of a plan.
 """
 
 from tff_mf.base import required_packages

@@ -132,9 +132,9 @@ class ClippedSum:
 
 
 def clipped(gradients: list[tf.Tensor], present: tf.Tensor, clip_norm: Any) -> list[tf.Tensor]:
-    """Returns the sums of gradients `[batch, ...]`, those of each example clipped together.
+    """Returns the sums of gradients `[batch, ...]`, of which each example's are clipped together.
 
-    A gradient that is not finite contributes zero, and so do those of places in which no example is present.
+    A gradient that is not finite contributes zero, and so does a place in which no example is present.
     """
     flat = [tf.reshape(gradient, [tf.shape(gradient)[0], gradient.shape[1:].num_elements()]) for gradient in gradients]
     squares = [tf.reduce_sum(tf.square(tf.cast(gradient, tf.float64)), axis=1) for gradient in flat]

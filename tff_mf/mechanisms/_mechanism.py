@@ -122,7 +122,7 @@ class Mechanism(abc.ABC):
         """Keeps the class by its kind, so that a file can be read. A class without a kind of its own is a base class.
 
         Raises:
-            InputValueError: If the kind is no name, or that of another class.
+            InputValueError: If the kind is no name, or the kind of another class.
         """
         super().__init_subclass__(**options)
         if "kind" not in vars(cls):
@@ -196,7 +196,7 @@ class Mechanism(abc.ABC):
         """Returns the mechanism of finite tensors, which a file may have changed.
 
         Raises:
-            InputError: If they are those of no mechanism of this class.
+            InputError: If no mechanism of this class has them.
         """
         hints = cls._parameters()
         check_names(tensors, hints)

@@ -46,7 +46,7 @@ _M = TypeVar("_M", bound=Mechanism)
 
 
 class GridBounds(abc.ABC, Generic[_M]):
-    """What the bounds of a mechanism's integers have in common for every σ and every grid: computed once, if at all.
+    """What the bounds of a mechanism's integers have in common for every σ and every grid: computed once, when needed.
 
     Attributes:
         mechanism: The mechanism, cast to float32.
@@ -115,7 +115,7 @@ class GridRecursion(abc.ABC, Generic[_B]):
 
     @abc.abstractmethod
     def largest_within(self, rounds: int) -> float:
-        """Returns N: bound on |n_t| in the first rounds, which are at most those of the stream."""
+        """Returns N: bound on |n_t| in the first rounds, at most all rounds of the stream."""
 
     @abc.abstractmethod
     def error(self, rounds: int) -> float:
@@ -212,8 +212,8 @@ class Linear(GridBounds[Mechanism]):
     """Any recursion in float64: its bounds are computed by running it.
 
     All that it computes is linear in the v_i = n_i + L_i, |v_i| ≤ unit / C_ii: the sums of absolute values of the
-    responses to them bound n, the rows of memory and L. An operation is off by at most 2^-53 of its result, and what
-    it is off by goes through the recursion of the memory for given n, with absolute values of weights.
+    responses to them bound n, the rows of memory and L. The rounding error of an operation is at most 2^-53 of its
+    result. Errors go through the recursion of the memory for given n, with absolute values of weights.
 
     Args:
         mechanism: The mechanism, cast to float32.
@@ -312,7 +312,7 @@ class Linear(GridBounds[Mechanism]):
         sizes, largest = {NEW: new, PAST: past}, 0.0
 
         def local(terms: Numbers, bound: float) -> float:
-            """Returns a bound on what a computed sum of at most `bound` is off by, given its sources."""
+            """Returns a bound on the rounding error of a sum of exact sources, whose size is at most `bound`."""
             nonlocal largest
             products = [abs(weight) * (sizes[source] if source < 0 else rows[source]) for source, weight in terms]
             if not _is_fraction(terms, self._whole):
@@ -389,7 +389,7 @@ def _absolute(step: Step) -> Step:
 def _responses(recursion: Recursion, rounds: int, steps: Sequence[Step], *, draws_n: bool = False) -> np.ndarray:
     """Returns n, L and the rows of memory of rounds that are all alike, for a first draw of 1 and no other.
 
-    What comes after a block is what its memory leads to: a sum of what units of its rows lead to.
+    Rounds after a block depend on its memory alone: they are a sum of the responses to units of its rows.
 
     Returns:
         float64 `[rounds, 2 + rows]`.
@@ -410,12 +410,12 @@ def _responses(recursion: Recursion, rounds: int, steps: Sequence[Step], *, draw
 
 
 def _are_small(errors: Sequence[float], rows: Sequence[float]) -> bool:
-    """Returns whether `SLACK` covers how far computed rows of memory are from exact ones, which the bounds are of."""
+    """Returns whether `SLACK` covers the errors of computed rows of memory, as the bounds are of exact ones."""
     return all(error <= _LARGEST_SHARE * bound for error, bound in zip(errors, rows, strict=True))
 
 
 def _carried(terms: Numbers, memory: Sequence[float], past: float) -> float:
-    """Returns what the errors of the sources of a sum make of it: n is known."""
+    """Returns the error of a sum that follows from the errors of its sources; n has none."""
     errors = {NEW: 0.0, PAST: past}
     return math.fsum(abs(weight) * (errors[source] if source < 0 else memory[source]) for source, weight in terms)
 

@@ -332,7 +332,7 @@ class Recursion:
             drawn = draw(done)
             past = _total(step.past, [*memory, *products], zero)
             new = drawn if draws_n else step.scale * drawn - past
-            # Places from the end are those of the new row, L_t and the draw.
+            # From the end: the new row, L_t and the draw.
             sources = [*memory, *products, drawn, past, new]
             memory = [memory[entry] if isinstance(entry, int) else _total(entry, sources, zero) for entry in step.after]
             yield step.scale, new, past, memory

@@ -324,16 +324,13 @@ def _check_recursion(mechanism: Mechanism, recursion: Recursion) -> None:
     enough = min(max(_FEWEST_ROUNDS, 2 * recursion.rows + 8), _MOST_ROUNDS)
     rounds = min(mechanism.max_rounds or enough, recursion.rounds or enough, enough)
     encoder = mechanism.encoder(rounds)
-    for others in (
-        1,
-        (rounds + 1) // 2,
-        min(mechanism.max_rounds or 2 * rounds, recursion.rounds or _LONGEST, _LONGEST),
-    ):
-        both = min(rounds, others)
-        change = mechanism.encoder(others)[:both, :both] - encoder[:both, :both]
+    longest = min(mechanism.max_rounds or 2 * rounds, recursion.rounds or _LONGEST, _LONGEST)
+    for length in (1, (rounds + 1) // 2, longest):
+        common = min(rounds, length)
+        change = mechanism.encoder(length)[:common, :common] - encoder[:common, :common]
         if not np.abs(change).max() <= _TOLERANCE * np.abs(encoder).max():
             raise InputValueError(
-                f"mechanism of kind {mechanism.kind!r} has another C in {others} rounds than in {rounds}, and noise "
+                f"mechanism of kind {mechanism.kind!r} has another C in {length} rounds than in {rounds}, and noise "
                 "that has begun cannot follow: let encoder(n) be the first n rows and columns of one matrix."
             )
     inverse, weights = in_order.solve(encoder, np.eye(rounds)), recursion.responses(rounds)

@@ -174,8 +174,8 @@ def epsilon_with_tail(delta: float, tail: float, epsilon_from: Callable[[float],
 def largest_epsilon_with_tail(delta: float, tail: float) -> float:
     """Returns an ε so small that the tail of a release takes at most half of δ; below 0 if there is none.
 
-    No release within `tail` of another one is (ε, δ)-DP by what is known of the other if ε is above log(δ / `tail`):
-    what has a probability of `tail` there may have none here.
+    A release of which only the distance `tail` from another one is known has no (ε, δ) with ε above log(δ / `tail`): an
+    event that has probability `tail` with one data set may have probability 0 with its neighbor.
 
     Args:
         delta: δ, strictly between 0 and 1.

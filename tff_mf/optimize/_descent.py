@@ -233,7 +233,7 @@ def bfgs(loss: Callable[[np.ndarray], Value], start: np.ndarray, *, iterations: 
         loss: Returns the function and its gradient, at a kink from one side.
         start: Where to start, float64 `[variables]`, in units in which the curvature is about 1.
         iterations: Largest number of iterations.
-        tolerance: Largest gain of an iteration that is taken for none.
+        tolerance: An iteration that gains no more than this counts as idle.
     """
     variables, here = start, loss(start)
     metric = np.eye(len(start))

@@ -39,7 +39,7 @@ class ScaledBLTLoss:
     """log(MaxLoss) or log(RmsLoss) of a BLT with scaled columns, LtToep(c)·diag(d), for prefix sums, and its gradient.
 
     The BLT is C(s) = Π(1 − θ̂_j s) / Π(1 − θ_j s). Exponents x = −log θ and y = −log θ̂ are real and interlaced,
-    0 < x₁ < y₁ < x₂ < …, but for those of pairs of buffers, which are conjugates. By partial fractions of C and C⁻¹,
+    0 < x₁ < y₁ < x₂ < …, but pairs of buffers have conjugate ones. By partial fractions of C and C⁻¹,
 
         c_i = Σ_j ω_j θ_j^(i−1) with ω_j = Π_i (θ_j − θ̂_i) / Π_{i≠j} (θ_j − θ_i), and the same for C⁻¹.
 
@@ -110,7 +110,7 @@ class ScaledBLTLoss:
 
     @property
     def falls(self) -> int:
-        """Number of variables beside those of c."""
+        """Number of variables that are not of c."""
         return len(self._starts) - 1
 
     def own(self, variables: np.ndarray) -> np.ndarray:

@@ -20,8 +20,9 @@ def scaled_columns_sensitivity(mechanism: ScaledBLT, rounds: int, participation:
 
     Raises `InputValueError` if entries of C overflow.
 
-    Products of both signs may cancel in X_st, where what is rounded is below 4·√n·2⁻⁵³ of the norms of both columns:
-    over the pairs of a pattern, below k² times that of the squared norm of one column, and so of the result.
+    Products of both signs may cancel in X_st, whose rounding error is below 4·√n·2⁻⁵³ of the product of the norms of
+    both columns. Over the pairs of a pattern, it is below k²·4·√n·2⁻⁵³ of the squared norm of one column, and so of the
+    result.
     """
     column, scales = mechanism.unscaled_column(validation.listable(rounds)), np.array(mechanism.scales[:rounds])
     with np.errstate(over="ignore"):

@@ -134,7 +134,7 @@ def _box_muller(radius: jax.Array, angle: jax.Array) -> tuple[jax.Array, jax.Arr
 
 
 def _sine_and_cosine(turned: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Returns sine and cosine of angles in units of 2⁻²³ turns, within 2⁻²³ and faster than those of a compiler.
+    """Returns sine and cosine of angles in units of 2⁻²³ turns, within 2⁻²³ and faster than a compiler's.
 
     The nearest quarter is taken away in integers; for the rest, at most π/4, Taylor's series are cut off at 2⁻²⁵.
     """

@@ -68,7 +68,7 @@ def no_keys(limit: int | None) -> tf.Tensor:
 
 
 def with_key(keys: tf.Tensor, step: tf.Tensor, key: tf.Tensor, limit: int | None) -> tf.Tensor:
-    """Returns the keys with that of round `step`, after doubling the capacity if it was full."""
+    """Returns the keys with the key of round `step`, after doubling the capacity if it was full."""
     capacity = tf.shape(keys, tf.int64)[0]
     room = capacity if limit is None else tf.minimum(capacity, limit - capacity)
     keys = tf.pad(keys, [[0, tf.where(step < capacity, tf.zeros([], tf.int64), room)], [0, 0]])
