@@ -45,7 +45,7 @@ class Flags(Record, kw_only=True):
     server_momentum: Part | None = None
     server_warmup: Part | None = None
     server_cooldown: Part | None = None
-    objective: str | None = None
+    objective: Literal["rms", "max"] | None = None
     bands: Size | None = None
     buffers: Size | None = None
     unit_norms: bool | None = None
@@ -85,6 +85,11 @@ class Flags(Record, kw_only=True):
     def cohorts(self) -> dict[str, Any]:
         """Population and clients per round, as far as they were given."""
         return {"population": self.population, "clients_per_round": self.clients_per_round}
+
+    @property
+    def loss(self) -> str:
+        """The loss to compare by."""
+        return self.objective or "rms"
 
     def drawn(self, **more: Any) -> SamplingSettings:
         """Returns how cohorts are drawn; `more` are parameters that may follow from others where they are not given.

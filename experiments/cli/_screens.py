@@ -30,9 +30,7 @@ _SIX_UPWARDS = functools.partial(digits.upwards, digits=6)
 _ROUNDED: dict[str, Callable[[float], str]] = {
     **dict.fromkeys(_UPWARDS, digits.upwards),
     **dict.fromkeys(("sensitivity", "sensitivity_as_run", "sensitivity_replace_one"), _SIX_UPWARDS),
-    **dict.fromkeys(
-        ("rms_error", "max_error", "amplified_rms_error"), lambda value: f"{digits.nearest(value)} clip norms"
-    ),
+    **dict.fromkeys(("rms_error", "max_error"), lambda value: f"{digits.nearest(value)} clip norms"),
     "effective_noise_multiplier": digits.downwards,
     "seconds": functools.partial(digits.nearest, digits=2),
     "delta": repr,
@@ -58,7 +56,6 @@ _LABELS = {
     "max_loss": "MaxLoss",
     "rms_error": "RMS error",
     "max_error": "largest error",
-    "amplified_rms_error": "amplified RMS error",
     "duality_gap": "relative duality gap",
     "out": "file",
     "message": "search",

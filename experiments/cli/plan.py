@@ -16,7 +16,7 @@ from tff_mf.planning import MechanismSetting, compare
 from tff_mf.planning.compare import Option
 
 from .. import signal_to_noise
-from ..output import files, progress
+from ..output import progress
 from ..output.console import Block, Facts, Table
 from ..runs import amplification, folders, statements
 from ..runs.derived import AUTO, NONE, PAPERS_DIMENSION, grid_of
@@ -61,20 +61,21 @@ def plan(thorough: bool, out: str | None, **given: Any) -> Answer:
     _check(flags)
     apart, setting = _setting(flags)
     planned = _planned(flags, setting)
-    folder = None if out is None else _checked(out, flags)
-    objective = flags.objective or "rms"
-    level = {"epsilon": flags.epsilon, "noise_multiplier": flags.noise_multiplier, "delta": planned.delta}
+    if out is not None:
+        _check_saved(out, flags)
     with progress.bar("plan", None) as advance:
         options = compare.options(
             setting,
-            objective=objective,
-            **level,
+            delta=planned.delta,
+            epsilon=flags.epsilon,
+            noise_multiplier=flags.noise_multiplier,
+            objective=flags.loss,
             dimension=flags.dimension,
             min_sep=apart,
             thorough=thorough,
             progress=lambda name: advance(1, name),
         )
-    chosen, why = compare.recommend(options, objective)
+    chosen, why = compare.recommend(options, flags.loss)
     assert chosen.mechanism is not None
     sigma = chosen.figures["noise_multiplier"]
     planned = dataclasses.replace(planned, mechanism=chosen.mechanism, noise_multiplier=sigma, why=why)
@@ -87,9 +88,8 @@ def plan(thorough: bool, out: str | None, **given: Any) -> Answer:
         plan=planned,
         secret=_with_secret_cohorts(flags, planned, apart, thorough=thorough) if flags.sampling in SECRET else None,
     )
-    if folder is not None:
-        files.make_writable(folder)
-        planned.save(folder)
+    if out is not None:
+        planned.save(out)
     if comparison.signal is not None and comparison.signal.hopeless:
         click.echo(signal_to_noise.warning(comparison.signal), err=True)
     return Answer(comparison.facts(), comparison.words(written=out or ""))
@@ -165,8 +165,8 @@ def _planned(flags: Flags, setting: MechanismSetting) -> tff_mf.Plan:
     )
 
 
-def _checked(out: str, flags: Flags) -> pathlib.Path:
-    """Returns the folder of a plan; refuses a plan that no file can hold, or whose noise would not be the run's."""
+def _check_saved(out: str, flags: Flags) -> None:
+    """Refuses a plan that no file can hold, whose noise would not be the run's, or in a folder that has something."""
     if flags.sampling in SECRET:
         raise InputValueError(f"out={out!r} does not go with sampling={flags.sampling!r}: a saved plan is for min-sep.")
     for name, saved in (("adjacency", "zero-out"), ("workload", "prefix-sum")):
@@ -179,12 +179,7 @@ def _checked(out: str, flags: Flags) -> pathlib.Path:
             f"out={out!r} needs dimension, the number of the model's parameters, on which the noise of a grid depends; "
             "or grid='none'."
         )
-    folder = pathlib.Path(out)
-    if folder.exists():
-        folders.check_new(folder)
-    else:
-        files.check_file(folder)
-    return folder
+    folders.check_new(pathlib.Path(out))
 
 
 def _with_secret_cohorts(flags: Flags, planned: tff_mf.Plan, apart: int, *, thorough: bool) -> tff_mf.Plan:
@@ -244,11 +239,11 @@ class Comparison:
         setting = self.setting
         if not isinstance(account.workload_of(setting), tff_mf.PrefixSum):
             return None
-        return tff_mf.least_loss(setting.rounds, setting.participation, self.flags.objective or "rms") or None
+        return tff_mf.least_loss(setting.rounds, setting.participation, self.flags.loss) or None
 
     def facts(self) -> dict[str, Any]:
         """Returns the comparison with all digits."""
-        plan, setting, objective = self.plan, self.setting, self.flags.objective or "rms"
+        plan, setting, loss = self.plan, self.setting, self.flags.loss
         charge = setting.question(plan.mechanism).charge(plan.noise_multiplier)
         cost = {} if charge is None else {"mu": charge.mu, "tail": charge.tail}
         grid = None if setting.grid is None else dataclasses.asdict(setting.grid)
@@ -258,7 +253,7 @@ class Comparison:
             "min_sep": self.min_sep,
             "delta": plan.delta,
             "workload": repr(account.workload_of(setting)),
-            "objective": objective,
+            "objective": loss,
             "recommended": self.chosen.name,
             "claim": statements.facts(self.claim),
             "signal": {
@@ -272,7 +267,7 @@ class Comparison:
                     "note": option.note,
                     **finite(option.figures),
                     "epsilon_if_wrong": finite(option.if_wrong),
-                    f"{objective}_loss_if_wrong": finite(option.loss_if_wrong),
+                    f"{loss}_loss_if_wrong": finite(option.loss_if_wrong),
                 }
                 for option in self.options
             ],
@@ -311,9 +306,9 @@ class Comparison:
             # The claim is not for the cohorts of the sampling that was asked for.
             headline = f"{headline}, for known cohorts with {often}, in place of {self.flags.sampling} sampling"
             only = ", or only the amplified figures hold"
-        objective = self.flags.objective or "rms"
-        bound = "" if self.least_loss is None else f" No mechanism's is below {digits.downwards(self.least_loss)}."
-        least = digits.nearest(self.options[0].figures[f"{objective}_loss"])
+        bound = ""
+        if self.least_loss is not None:
+            bound = f" No mechanism's {self.flags.loss.capitalize()}Loss is below {digits.downwards(self.least_loss)}."
         rests_on = (f"something enforces the participation, {often}{only}", *self.claim.not_checked)
         rows = [
             ("setting", setting),
@@ -329,7 +324,7 @@ class Comparison:
             Facts(rows),
             "## Mechanisms",
             self._table(),
-            f"{_LOSSES} The least {objective.capitalize()}Loss is {least}.{bound}",
+            f"{_LOSSES}{bound}",
             "\n".join(f"- {option.name}: {option.note}." for option in self.options if option.note),
             *([] if self.secret is None else self._secret(self.secret)),
             *(["## What it rests on", "\n".join(f"- {text}" for text in rests_on)] if self.claim.not_checked else []),

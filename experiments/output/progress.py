@@ -41,25 +41,23 @@ def bar(label: str, total: int | None) -> Iterator[_Advance]:
         yield _silent
         return
     # Without a terminal nothing needs it, and its import takes a tenth of a second.
-    from rich import console, progress, table
+    from rich import console, progress
 
-    shown = progress.Progress(
+    with progress.Progress(
         progress.TextColumn("{task.description}", markup=False),
-        progress.BarColumn(bar_width=None, table_column=table.Column(ratio=1)),
+        progress.BarColumn(20),
         progress.TaskProgressColumn(),
-        progress.TimeRemainingColumn(table_column=table.Column(no_wrap=True)),
-        progress.TextColumn("{task.fields[note]}", markup=False, table_column=table.Column(ratio=1, no_wrap=True)),
+        progress.TimeRemainingColumn(),
+        progress.TextColumn("{task.fields[note]}", markup=False),
         console=console.Console(file=sys.stderr, highlight=False, markup=False, emoji=False),
         redirect_stdout=False,
         redirect_stderr=False,
-        expand=True,
-    )
-    task = shown.add_task(label, total=total, note="")
+    ) as shown:
+        task = shown.add_task(label, total=total, note="")
 
-    def advance(count: int, note: str) -> None:
-        shown.update(task, advance=count, note=note)
+        def advance(count: int, note: str) -> None:
+            shown.update(task, advance=count, note=note)
 
-    with shown:
         tokens = _advance.set(advance), _say.set(shown.console.print)
         try:
             yield advance
