@@ -20,7 +20,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, Generic, TypeVar
 
 import msgspec
@@ -289,12 +289,9 @@ def run_comparison(
         (out / name).mkdir(exist_ok=True)
     # The processes of the runs inherit the lock: those of a comparison that was killed have to end first.
     with files.held(out / ".lock", lambda: _say("waiting for another comparison in this folder to end")) as lock:
-        artifacts = {run.name: _artifact(run, out / "mechanisms") for run in planned}
-
-        def command_of(run: PlannedRun) -> list[str]:
-            return _command(run, artifacts[run.name], data_of[run.settings.dataset], out)
-
-        failed = run_missing(planned, command_of, out, at_once=jobs, lock=lock)
+        for run in planned:
+            _configure(run, data_of[run.settings.dataset], out)
+        failed = run_missing(planned, out, at_once=jobs, lock=lock)
         finished = [_finished(run, out) for run in planned if is_done(out, run.name)]
         result = ComparisonResult(
             specification=about(spec),
@@ -319,51 +316,39 @@ def is_done(out: pathlib.Path, name: str) -> bool:
     return (folder / REPORT).is_file() and not keys
 
 
-def _artifact(run: PlannedRun, folder: pathlib.Path) -> pathlib.Path:
-    """Returns the artifact of a run's mechanism, which is made if it is missing."""
-    settings = run.optimized_for
-    values = [*(getattr(settings, field) for field in _OPTIMIZED), repr(settings.participation())]
-    path = folder / f"{_slug(pathlib.Path(settings.mechanism).stem)}-{_digest(values)}.safetensors"
-    if not path.is_file():
+def _configure(run: PlannedRun, data: pathlib.Path, out: pathlib.Path) -> None:
+    """Writes the settings of a run, with the artifact of its mechanism, which is made if it is missing."""
+    searched = run.optimized_for
+    values = [*(getattr(searched, field) for field in _OPTIMIZED), repr(searched.participation())]
+    artifact = out / "mechanisms" / f"{_slug(pathlib.Path(searched.mechanism).stem)}-{_digest(values)}.safetensors"
+    if not artifact.is_file():
         _say(f"optimizing {run.label}")
-        tff_mf.save(settings.build_mechanism(), path)
-    return path
+        tff_mf.save(searched.build_mechanism(), artifact)
+    settings = {name: value for name, value in msgspec.structs.asdict(run.settings).items() if value is not None}
+    # The options of the search go with its name.
+    own = {"mechanism": str(artifact.absolute()), "dataset": f"{SQLITE}{data}"}
+    text = layers.as_toml(layers.laid([Layer.of(settings, ""), Layer.of(own, "")]).values)
+    files.write_atomically(out / "configurations" / f"{run.name}.toml", text)
 
 
-def _command(run: PlannedRun, artifact: pathlib.Path, data: pathlib.Path, out: pathlib.Path) -> list[str]:
-    """Writes the settings of a run, and returns the command that does it, or goes on with it where it was stopped.
+def _command(run: PlannedRun, out: pathlib.Path) -> list[str]:
+    """Returns the command that does a run, or goes on with it where it was stopped.
 
     A run that was begun is never begun anew: its rounds would be released twice, with other noise.
     """
     folder, file = out / "runs" / run.name, out / "configurations" / f"{run.name}.toml"
-    settings = {name: value for name, value in msgspec.structs.asdict(run.settings).items() if value is not None}
-    # The options of the search for the mechanism go with its name.
-    own = {"mechanism": str(artifact.absolute()), "dataset": f"{SQLITE}{data}"}
-    values = layers.laid([Layer.of(settings, ""), Layer.of(own, "")]).values
-    files.write_atomically(file, layers.as_toml(values))
     resume = ["--resume"] if folders.has_files(folder) else []
     # A spec that names σ asks for no ε.
     flags = ["--without-epsilon"] if run.privacy[0] == "noise_multiplier" else []
     # -P, so that the current folder is not where packages are looked for.
-    return [
-        *(sys.executable, "-P", "-c", _TRAIN, "train", "--force", "--config", str(file), "--out", str(folder)),
-        *resume,
-        *flags,
-    ]
+    begin = [sys.executable, "-P", "-c", _TRAIN, "train", "--force"]
+    return [*begin, "--config", str(file), "--out", str(folder), *resume, *flags]
 
 
-def run_missing(
-    planned: Sequence[PlannedRun],
-    command_of: Callable[[PlannedRun], list[str]],
-    out: pathlib.Path,
-    *,
-    at_once: int,
-    lock: int,
-) -> dict[str, str]:
+def run_missing(planned: Sequence[PlannedRun], out: pathlib.Path, *, at_once: int, lock: int) -> dict[str, str]:
     """Does the runs that are not done, and returns the last line of each that failed, by its name.
 
-    If this is interrupted, it ends the running ones first. `command_of` is called right before a run starts, and `lock`
-    is a file that the processes keep open.
+    If this is interrupted, it ends the running ones first. `lock` is a file that the processes keep open.
     """
     waiting = [run for run in planned if not is_done(out, run.name)]
     total, start = len(waiting), time.monotonic()
@@ -376,12 +361,16 @@ def run_missing(
             while waiting or running:
                 while waiting and len(running) < at_once:
                     run = waiting.pop(0)
-                    running[_started(command_of(run), _log(out, run.name), lock)] = run.name
+                    running[_started(_command(run, out), _log(out, run.name), lock)] = run.name
                 time.sleep(_POLL_SECONDS)
                 for process in [process for process in running if process.poll() is not None]:
-                    _end_group(process)
                     name = running.pop(process)
-                    outcome = _outcome(out, name, process.returncode, failed)
+                    _end_group(process)
+                    if is_done(out, name):
+                        outcome = f"test accuracy {100 * _summary(out, name).accuracy:.2f} %"
+                    else:
+                        failed[name] = _last_line(_log(out, name)) or f"ended with status {process.returncode}"
+                        outcome = f"FAILED: {failed[name]}"
                     ended = total - len(waiting) - len(running)
                     minutes = (time.monotonic() - start) / ended * (total - ended) / 60
                     # Runs that go on say themselves how long they take.
@@ -431,14 +420,6 @@ def _end_group(process: subprocess.Popen) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
-
-
-def _outcome(out: pathlib.Path, name: str, status: int, failed: dict[str, str]) -> str:
-    """Returns how a run ended, and adds one that failed to `failed`."""
-    if is_done(out, name):
-        return f"test accuracy {100 * _summary(out, name).accuracy:.2f} %"
-    failed[name] = _last_line(_log(out, name)) or f"ended with status {status}"
-    return f"FAILED: {failed[name]}"
 
 
 def _log(out: pathlib.Path, name: str) -> pathlib.Path:

@@ -235,12 +235,11 @@ def test_intervals_of_too_few_seeds_are_not_drawn(tmp_path, drawn):
 def run_by_code(out, codes, monkeypatch, say):
     """Does runs that are programs by name, and returns the last line of each, since none writes a report."""
     monkeypatch.setattr(compare, "_say", say)
+    monkeypatch.setattr(compare, "_command", lambda run, _: [sys.executable, "-c", codes[run.name]])
     (out / "logs").mkdir()
     planned = [types.SimpleNamespace(name=name) for name in codes]
     with (out / "lock").open("w") as lock:
-        return compare.run_missing(
-            planned, lambda run: [sys.executable, "-c", codes[run.name]], out, at_once=2, lock=lock.fileno()
-        )
+        return compare.run_missing(planned, out, at_once=2, lock=lock.fileno())
 
 
 def test_runs_are_done_in_parallel_and_what_failed_is_told(tmp_path, monkeypatch):
