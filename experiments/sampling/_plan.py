@@ -4,9 +4,11 @@ import collections
 import dataclasses
 import functools
 import hashlib
+import itertools
 import json
+import math
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -41,6 +43,22 @@ class ObservedParticipation:
     common_step: int | None = dataclasses.field(default=None, compare=False, repr=False)
     span: int | None = dataclasses.field(default=None, compare=False, repr=False)
 
+    @classmethod
+    def of(cls, patterns: Iterable[Sequence[int]]) -> "ObservedParticipation":
+        """Returns the participation of clients, given the rounds of each in their order.
+
+        Example:
+            >>> ObservedParticipation.of([[1, 3], [3]])
+            ObservedParticipation(min_sep=2, max_participations=2)
+        """
+        patterns = [rounds for rounds in patterns if rounds]
+        apart = {later - sooner for rounds in patterns for sooner, later in itertools.pairwise(rounds)}
+        most = max(map(len, patterns), default=0)
+        if not apart:
+            return cls(min_sep=None, max_participations=most)
+        span = max(rounds[-1] - rounds[0] for rounds in patterns)
+        return cls(min_sep=min(apart), max_participations=most, common_step=math.gcd(*apart), span=span)
+
     def within(self, participation: tff_mf.Participation) -> bool:
         """Returns whether a guarantee for `participation` covers what was observed.
 
@@ -56,21 +74,18 @@ class ObservedParticipation:
         """
         if self.max_participations <= 1 and self.min_sep is None:
             return True
-        apart = self.min_sep is None or self.min_sep >= participation.min_sep
-        counted = apart and self.max_participations <= participation.max_participations
-        if type(participation) is tff_mf.FixedEpoch:
-            return counted and self._in_place(participation)
-        return counted and type(participation) in _COUNTED
-
-    def _in_place(self, participation: tff_mf.FixedEpoch) -> bool:
-        """Returns whether clients kept their place in an epoch, and came within the epochs of the schema."""
+        b, k = participation.min_sep, participation.max_participations
+        if self.max_participations > k or (self.min_sep is not None and self.min_sep < b):
+            return False
+        if type(participation) is not tff_mf.FixedEpoch:
+            return type(participation) in _COUNTED
+        # Clients kept their place in an epoch, and came within the epochs of the schema.
         if self.common_step is None or self.span is None:
             return False
-        reach = (participation.max_participations - 1) * participation.min_sep
-        return self.common_step % participation.min_sep == 0 and self.span <= reach
+        return self.common_step % b == 0 and self.span <= (k - 1) * b
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class CohortPlan:
     """The cohort of every round, checked against the participation schema.
 
@@ -94,7 +109,12 @@ class CohortPlan:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "client_ids", _population(self.client_ids))
-        _check_participation(self.participation)
+        if type(self.participation) not in _PLANNED:
+            names = " or ".join(schema.__name__ for schema in _PLANNED)
+            raise InputTypeError(
+                f"participation={self.participation!r} must be of the class {names}: these cohorts keep no other "
+                "schema; pass tff_mf.MinSep(min_sep=..., max_participations=...)."
+            )
         indices = np.array(self.indices)
         if indices.ndim != 2 or indices.size == 0 or not np.issubdtype(indices.dtype, np.integer):
             raise InputValueError(
@@ -109,10 +129,13 @@ class CohortPlan:
         object.__setattr__(self, "indices", indices)
         observed = self.observed()
         if not observed.within(self.participation):
+            steps = ""
+            if isinstance(self.participation, tff_mf.FixedEpoch):
+                steps = f", with rounds of a client {observed.common_step} or a multiple of it apart and "
+                steps += f"{observed.span} at most"
             raise InputValueError(
                 f"indices have min_sep={observed.min_sep} and max_participations={observed.max_participations}"
-                f"{_in_epochs(observed, self.participation)}, which {self.participation} does not allow; use "
-                "plan_cohorts."
+                f"{steps}, which {self.participation} does not allow; use plan_cohorts."
             )
 
     @property
@@ -132,44 +155,20 @@ class CohortPlan:
             raise InputValueError(f"round={t} is not planned: the plan has rounds={self.rounds}, counted from 0.")
         return tuple(self.client_ids[index] for index in self.indices[t] if index != NOBODY)
 
-    def observed(self, rounds: int | None = None) -> ObservedParticipation:
-        """Returns the participation in the first `rounds` cohorts as they are; None is all of them."""
-        indices = self.indices if rounds is None else self.indices[: validation.whole("rounds", rounds)]
-        when = np.repeat(np.arange(indices.shape[0]), indices.shape[1])
-        who = indices.reshape(-1)
-        when, who = when[who != NOBODY], who[who != NOBODY]
-        order = np.lexsort((when, who))
-        when, who = when[order], who[order]
-        again = who[1:] == who[:-1]
-        apart = (when[1:] - when[:-1])[again]
-        most = int(np.bincount(who).max(initial=0))
-        if not apart.size:
-            return ObservedParticipation(min_sep=None, max_participations=most)
-        first, last = np.append(True, ~again), np.append(~again, True)
-        return ObservedParticipation(
-            min_sep=int(apart.min()),
-            max_participations=most,
-            common_step=int(np.gcd.reduce(apart)),
-            span=int((when[last] - when[first]).max()),
-        )
+    def observed(self) -> ObservedParticipation:
+        """Returns the participation in the cohorts as they are."""
+        rounds: dict[int, list[int]] = collections.defaultdict(list)
+        for t, cohort in enumerate(self.indices.tolist()):
+            for client in cohort:
+                rounds[client].append(t)
+        rounds.pop(NOBODY, None)
+        return ObservedParticipation.of(rounds.values())
 
     @functools.cached_property
     def digest(self) -> str:
         """A hash of the whole plan: equal for equal plans, in every process."""
         text = json.dumps([self.client_ids, repr(self.participation), self.indices.shape])
         return hashlib.sha256(text.encode() + self.indices.astype("<i4").tobytes()).hexdigest()
-
-    def __eq__(self, other: object) -> bool:
-        return self.digest == other.digest if isinstance(other, CohortPlan) else NotImplemented
-
-    def __hash__(self) -> int:
-        return hash(self.digest)
-
-
-def _in_epochs(observed: ObservedParticipation, participation: tff_mf.Participation) -> str:
-    if not isinstance(participation, tff_mf.FixedEpoch):
-        return ""
-    return f", with rounds of a client {observed.common_step} or a multiple of it apart and {observed.span} at most"
 
 
 def plan_cohorts(
@@ -299,22 +298,12 @@ def _population(client_ids: Sequence[str]) -> tuple[str, ...]:
     """Returns the ids of a population, no id twice."""
     if isinstance(client_ids, str) or not isinstance(client_ids, Sequence):
         raise InputTypeError(f"client_ids={client_ids!r:.80} must be a sequence of strings.")
-    strange = next((client_id for client_id in client_ids if not isinstance(client_id, str)), None)
-    if strange is not None:
-        raise InputTypeError(f"client_ids has {strange!r}; every id must be a string.")
+    strange = [client for client in client_ids if not isinstance(client, str)]
+    if strange:
+        raise InputTypeError(f"client_ids has {strange[0]!r}; every id must be a string.")
     if not client_ids:
         raise InputValueError("client_ids=[] is an empty population; pass at least one client.")
-    if len(set(client_ids)) < len(client_ids):
-        twice = next(client_id for client_id, times in collections.Counter(client_ids).items() if times > 1)
-        raise InputValueError(f"client_ids has {twice!r} twice: list each client once.")
+    twice = [client for client, times in collections.Counter(client_ids).items() if times > 1]
+    if twice:
+        raise InputValueError(f"client_ids has {twice[0]!r} twice: list each client once.")
     return tuple(client_ids)
-
-
-def _check_participation(participation: tff_mf.Participation) -> None:
-    """Raises unless the schema is of one of these classes, and of no class derived from them."""
-    if type(participation) not in _PLANNED:
-        names = " or ".join(each.__name__ for each in _PLANNED)
-        raise InputTypeError(
-            f"participation={participation!r} must be of the class {names}: these cohorts keep no other schema; pass "
-            "tff_mf.MinSep(min_sep=..., max_participations=...)."
-        )

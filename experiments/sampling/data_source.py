@@ -78,7 +78,8 @@ class ClientDatasets(Clients):
             client_data = client_data.preprocess(preprocess_fn)
         super().__init__(client_data.client_ids, tff.types.tensorflow_to_type(client_data.element_type_structure))
         self._specs = tf.nest.flatten(client_data.element_type_structure)
-        dataset_of = client_data.serializable_dataset_fn
+        # TensorFlow alone would not keep the object of a method that it traces.
+        self._client_data, dataset_of = client_data, client_data.serializable_dataset_fn
 
         def one_after_another(clients: tf.Tensor) -> tf.data.Dataset:
             def numbered(number: tf.Tensor, client: tf.Tensor) -> tf.data.Dataset:
@@ -149,9 +150,12 @@ class CohortReader(contextlib.AbstractContextManager["CohortReader"]):
 class MinSepDataSource(tff.program.FederatedDataSource):
     """The datasets of the clients that a plan puts into each round.
 
+    Attributes:
+        plan: Who takes part when.
+
     Args:
         client_data: Raw or preprocessed clients; must have all the clients of `plan`.
-        plan: Who takes part when.
+        plan: As the attribute.
         preprocess_fn: From a client's `tf.data.Dataset` to the dataset to train on; None for
             the dataset as it is. Must be traceable, not a `tff.Computation`.
 
@@ -179,13 +183,8 @@ class MinSepDataSource(tff.program.FederatedDataSource):
                 f"client_data lacks {len(missing)} clients of the plan, {min(missing)!r} for one; "
                 f"plan with client_ids=client_data.client_ids."
             )
-        self._plan = plan
+        self.plan = plan
         _SOURCES[plan.digest] = self
-
-    @property
-    def plan(self) -> CohortPlan:
-        """Who takes part when."""
-        return self._plan
 
     @property
     def federated_type(self) -> tff.FederatedType:
@@ -193,7 +192,7 @@ class MinSepDataSource(tff.program.FederatedDataSource):
 
     def datasets(self, t: int) -> list[tf.data.Dataset]:
         """Returns the datasets of the clients of round `t`, in the order of `plan.cohort(t)`."""
-        return self._datasets.of(self._plan.cohort(t))
+        return self._datasets.of(self.plan.cohort(t))
 
     def iterator(self, first_round: int = 0) -> "MinSepDataSourceIterator":
         """Returns an iterator whose first selection is the cohort of `first_round`, counted from 0."""
@@ -205,12 +204,15 @@ class MinSepDataSourceIterator(tff.program.FederatedDataSourceIterator):
 
     Its bytes hold the digest of the plan and the next round, not the data. To resume, make the
     source first, with the same plan, in the process that reads the bytes.
+
+    Attributes:
+        next_round: The round, counted from 0, that the next selection is for.
     """
 
     def __init__(self, source: MinSepDataSource, next_round: int = 0):
         self._source = source
-        self._next_round = validation.whole("first_round", next_round, at_least=0)
-        if self._next_round > source.plan.rounds:
+        self.next_round = validation.whole("first_round", next_round, at_least=0)
+        if self.next_round > source.plan.rounds:
             raise InputValueError(f"first_round={next_round} is beyond the plan's rounds={source.plan.rounds}.")
 
     @classmethod
@@ -221,8 +223,8 @@ class MinSepDataSourceIterator(tff.program.FederatedDataSourceIterator):
             InputValueError: If `buffer` is no such iterator, or this process has no source of its plan.
         """
         try:
-            kept = json.loads(buffer)
-            digest, next_round = kept["plan"], kept["next_round"]
+            saved = json.loads(buffer)
+            digest, next_round = saved["plan"], saved["next_round"]
         except (ValueError, KeyError, TypeError) as error:
             raise InputValueError(f"buffer is not a saved {cls.__name__}.") from error
         source = _SOURCES.get(digest)
@@ -234,16 +236,11 @@ class MinSepDataSourceIterator(tff.program.FederatedDataSourceIterator):
         return cls(source, next_round)
 
     def to_bytes(self) -> bytes:
-        return json.dumps({"plan": self._source.plan.digest, "next_round": self._next_round}).encode()
+        return json.dumps({"plan": self._source.plan.digest, "next_round": self.next_round}).encode()
 
     @property
     def federated_type(self) -> tff.FederatedType:
         return self._source.federated_type
-
-    @property
-    def next_round(self) -> int:
-        """The round, counted from 0, that the next selection is for."""
-        return self._next_round
 
     def select(self, k: int | None = None) -> list[tf.data.Dataset]:
         """Returns the datasets of the next round's cohort.
@@ -260,21 +257,12 @@ class MinSepDataSourceIterator(tff.program.FederatedDataSourceIterator):
             raise InputValueError(
                 f"k={k} is not the plan's clients_per_round={plan.clients_per_round}: the schema was checked for that."
             )
-        if self._next_round >= plan.rounds:
+        if self.next_round >= plan.rounds:
             raise InputValueError(f"All rounds={plan.rounds} of the plan were selected; plan more rounds.")
-        datasets = self._source.datasets(self._next_round)
-        self._next_round += 1
-        return datasets
+        self.next_round += 1
+        return self._source.datasets(self.next_round - 1)
 
     def __deepcopy__(self, memo: dict[int, object]) -> "MinSepDataSourceIterator":
         # `tff.learning.programs.train_model` copies the iterator every round, but not what it goes over.
         del memo
-        return MinSepDataSourceIterator(self._source, self._next_round)
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, MinSepDataSourceIterator):
-            return NotImplemented
-        return self.to_bytes() == other.to_bytes()
-
-    def __hash__(self) -> int:
-        return hash(self._source.plan.digest)
+        return MinSepDataSourceIterator(self._source, self.next_round)

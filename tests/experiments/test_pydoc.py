@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from tff_mf.base.errors import InputValueError
 from tff_mf.experiments.training.datasets import named_data, pydoc, sqlite
 
 # Enough text for three splits, little enough for a test.
@@ -34,7 +35,7 @@ def written(tmp_path_factory):
     """The same packages, written by two processes with different hash seeds, and what the first returned."""
     folder = tmp_path_factory.mktemp("pydoc")
     counts = _written(folder / "a", PACKAGES, seed="1")
-    _written(folder / "b", ",".join(reversed(PACKAGES.upper().split(","))), seed="2")
+    _written(folder / "b", ",".join(reversed(PACKAGES.split(","))), seed="2")
     return folder, counts
 
 
@@ -87,19 +88,31 @@ def test_clients_are_split_by_name_and_have_enough_sentences(written):
 
 def test_a_file_in_the_cache_is_taken_if_it_is_whole_and_otherwise_written_anew(written, tmp_path, monkeypatch):
     monkeypatch.setenv("TFF_MF_CACHE", str(tmp_path / "made" / "here"))
-    path = named_data.cached_pydoc(["click"])
-    assert path.parent == tmp_path / "made" / "here"
+    monkeypatch.setattr(pydoc, "PACKAGES", ("click", "requests"))
+    of_two = named_data.cached_pydoc()
+    monkeypatch.setattr(pydoc, "PACKAGES", ("click",))
+    path = named_data.cached_pydoc()
     # Another environment is another file.
-    assert named_data.cached_pydoc(["click", "requests"]) != path
+    assert path.parent == of_two.parent == tmp_path / "made" / "here"
+    assert path != of_two
     whole = path.read_bytes()
     # Another whole file is not the one that would be written.
     path.write_bytes((written[0] / "a").read_bytes())
-    assert named_data.cached_pydoc(["click"]) == path
+    assert named_data.cached_pydoc() == path
     assert path.read_bytes() == (written[0] / "a").read_bytes() != whole
     for damaged in (whole[: len(whole) // 2], b"", b"not SQLite at all" * 100):
         path.write_bytes(damaged)
-        assert named_data.cached_pydoc(["click"]) == path
+        assert named_data.cached_pydoc() == path
         assert path.read_bytes() == whole
+
+
+def test_packages_that_are_not_here_are_refused(tmp_path):
+    for names in (["click", "no-such"], []):
+        with pytest.raises(InputValueError, match=r"packages=\[.*not installed here"):
+            pydoc.write_pydoc(tmp_path / "data", names)
+    with pytest.raises(InputValueError, match=r"too little text: .* modules"):
+        pydoc.write_pydoc(tmp_path / "data", ["iniconfig"])
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_split_of_is_eight_one_one():

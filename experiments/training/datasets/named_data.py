@@ -8,7 +8,7 @@ import shutil
 import sqlite3
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from tff_mf.base import validation
 from tff_mf.base.errors import InputValueError
@@ -124,16 +124,12 @@ def cache_folder() -> pathlib.Path:
     return path
 
 
-def cached_pydoc(packages: Iterable[str] | None = None, *, progress: bool = True) -> pathlib.Path:
-    """Returns the path of the `pydoc` file of this environment, whose hash is in its name: written if it is not there.
-
-    Arguments are as for `pydoc.write_pydoc`.
-    """
-    chosen = None if packages is None else list(packages)
-    path = cache_folder() / f"pydoc-{pydoc.fingerprint(pydoc.chosen_packages(chosen))[:16]}.sqlite"
+def cached_pydoc() -> pathlib.Path:
+    """Returns the path of the `pydoc` file of this environment, written if it is not there; its name has a hash."""
+    path = cache_folder() / f"pydoc-{pydoc.fingerprint()[:16]}.sqlite"
     with contextlib.suppress(InputValueError):
         return sqlite.checked(path)
-    pydoc.write_pydoc(path, chosen, progress=progress)
+    pydoc.write_pydoc(path)
     return path
 
 

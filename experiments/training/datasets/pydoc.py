@@ -54,37 +54,32 @@ FORMAT_VERSION = 4
 NO_DATE = "1970-01-01 00:00:00 UTC"
 
 
-# Distributions by normalized name, in the order of names; None is the standard library.
+# Distributions by name, in the order of names; None is the standard library.
 Packages = Mapping[str, importlib.metadata.Distribution | None]
 
 
 def chosen_packages(names: Iterable[str] | None = None) -> Packages:
-    """Returns the distributions called `names`, spelled in any of the ways pip allows.
+    """Returns the distributions called `names`; `stdlib` is the standard library.
 
-    `stdlib` is the standard library; None is those of `PACKAGES` that are installed.
+    If `None`, they are those of `PACKAGES` that are installed.
     """
-    here = [name for name in PACKAGES if name == STDLIB or _distribution(name)]
-    listed = here if names is None else list(names)
-    if not listed:
-        raise InputValueError(f"packages=[] names nothing; leave packages out to use {', '.join(PACKAGES)}.")
-    chosen: dict[str, importlib.metadata.Distribution | None] = {}
-    for name in sorted(listed, key=_normalized):
-        distribution = None if _normalized(name) == STDLIB else _distribution(name)
-        if distribution is None and _normalized(name) != STDLIB:
-            raise InputValueError(
-                f"packages={name!r} is not installed here; name a distribution that `pip list` shows, "
-                f"or {STDLIB!r} for the standard library."
-            )
-        chosen[_normalized(name)] = distribution
+    listed = [name for name in PACKAGES if name == STDLIB or _distribution(name)] if names is None else names
+    chosen = {name: None if name == STDLIB else _distribution(name) for name in sorted(listed)}
+    missing = [name for name, distribution in chosen.items() if distribution is None and name != STDLIB]
+    if missing or not chosen:
+        raise InputValueError(
+            f"packages={missing!r} are not installed here: name distributions that `pip list` shows, {STDLIB!r} for "
+            f"the standard library, or leave packages out to use {', '.join(PACKAGES)}."
+        )
     return chosen
 
 
-def fingerprint(chosen: Packages) -> str:
-    """Returns a hash of the environment: an upgraded distribution has another.
+def fingerprint() -> str:
+    """Returns a hash of what the data set of this environment is made of: an upgraded distribution gives another.
 
-    An edited one of the same version, as in an editable installation, has the same.
+    An edited one of the same version, as in an editable installation, gives the same.
     """
-    versions = [(name, None if package is None else package.version) for name, package in chosen.items()]
+    versions = [(name, None if package is None else package.version) for name, package in chosen_packages().items()]
     environment = [FORMAT_VERSION, sys.version_info[:3], versions]
     return hashlib.sha256(json.dumps(environment).encode()).hexdigest()
 
@@ -213,10 +208,6 @@ def _distribution(name: str) -> importlib.metadata.Distribution | None:
         return importlib.metadata.distribution(name)
     except (importlib.metadata.PackageNotFoundError, ValueError):
         return None
-
-
-def _normalized(name: str) -> str:
-    return re.sub(r"[-_.]+", "-", name.strip()).lower()
 
 
 def _files(distribution: importlib.metadata.Distribution | None) -> Iterator[tuple[str, pathlib.Path]]:
