@@ -11,14 +11,13 @@ import numpy as np
 import safetensors.numpy
 import tensorflow as tf
 
-import tff_mf
 from tff_mf.experiments import guard, reports
 from tff_mf.experiments.runs.checkpoints import Checkpoints
 from tff_mf.experiments.runs.folders import delete_keys
 
 ROUNDS = 3
 bundle, folder = map(pathlib.Path, sys.argv[1:])
-plan = reports.read_record(bundle).plan(tff_mf.load(bundle / "mechanism.safetensors"))
+plan = reports.read_record(bundle).plan
 devices = [f"device {index}" for index in range(plan.rounds * plan.clients_per_round)]
 stages = ("initialize", "prepare", "zero", "accumulate", "report", "update")
 graphs = {name: tf.saved_model.load(str(bundle / "server" / name)) for name in stages}

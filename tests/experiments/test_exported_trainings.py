@@ -68,7 +68,7 @@ def test_a_bundle_has_the_plan_and_begins_with_the_model_that_the_training_began
     assert (bundle / "device" / "work.tflite").exists()
     assert all(map(np.array_equal, initial_model(bundle), first))
     record, of_run = reports.read_record(bundle), reports.read_record(root / "run")
-    assert record.plan(PLAN.mechanism) == of_run.plan(PLAN.mechanism)
+    assert record.plan == of_run.plan
     assert (record.population, record.about) == (8, of_run.about)
     assert json.loads((bundle / export.DEVICE_POLICY).read_text())["guarantee"]["claimed"]["epsilon"] is not None
     assert critical(bundle) == []
