@@ -24,6 +24,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any, Generic, TypeVar
 
 import msgspec
+import numpy as np
 import scipy.stats
 from msgspec import Meta
 
@@ -51,7 +52,7 @@ SPECS = pathlib.Path(__file__).parent / "specs"
 RESULT, TABLE = "comparison.json", "comparison.md"
 # A small file can ask for more runs than fit in memory.
 MOST_RUNS = 10_000
-# With fewer seeds, intervals are too wide to be drawn.
+# With fewer seeds, intervals are too wide to say anything.
 _FEWEST_SEEDS = 3
 _POLL_SECONDS, _SECONDS_BETWEEN_LINES, _PATIENCE_SECONDS = 0.2, 10.0, 30.0
 # Settings that are a column of the table or an axis of the pictures; others that differ become part of the label.
@@ -472,7 +473,7 @@ class LevelResult(Record, kw_only=True, omit_defaults=True):
         mechanism: The mechanism with its options.
         level: The ε or σ that was fixed, in words.
         accuracy: Mean accuracy on test sentences over seeds.
-        half_width_95: Half the width of its 95 % interval; `None` of one seed.
+        half_width_95: Half the width of its 95 % interval; `None` of fewer than three seeds.
         baseline_accuracy: What always the most frequent word would reach.
         accuracy_by_seed: Accuracy on test sentences by seed.
         accuracy_over_rounds: Rounds and validation accuracies by seed.
@@ -529,7 +530,7 @@ class ComparisonResult(Record, kw_only=True, omit_defaults=True):
 
 
 def mean_and_half_width(values: Sequence[float]) -> tuple[float, float | None]:
-    """Returns the mean and half the width of its 95 % interval by Student's t; None for a single value.
+    """Returns the mean and half the width of its 95 % interval by Student's t; None of fewer than three values.
 
     Example:
         >>> mean, half = mean_and_half_width([1.0, 2.0, 3.0])
@@ -537,7 +538,7 @@ def mean_and_half_width(values: Sequence[float]) -> tuple[float, float | None]:
         '2.0 2.484'
     """
     mean = statistics.fmean(values)
-    if len(values) < 2:
+    if len(values) < _FEWEST_SEEDS:
         return mean, None
     return mean, float(scipy.stats.t.ppf(0.975, len(values) - 1) * statistics.stdev(values) / math.sqrt(len(values)))
 
@@ -593,9 +594,11 @@ def blocks(result: ComparisonResult, *, name: str = "", written: Sequence[str] =
     numbers = sorted({number for level in best for number in level.test_sentences})
     measured = " to ".join(f"{number:,} " for number in dict.fromkeys([*numbers[:1], *numbers[-1:]]))
     chosen = _CHOSEN if any(len(level.validation_accuracy_by_rate) > 1 for level in best) else "the only one tried here"
+    known = any(level.half_width_95 is not None for level in best)
+    interval = "with a 95 % interval over seeds" if known else "too few seeds for an interval"
     done = (
         f"{result.runs_done} of {result.runs_planned} runs are done. Accuracy is over known words, on {measured}"
-        f"sentences of test clients, with a 95 % interval over seeds; each mechanism's rate is {chosen}."
+        f"sentences of test clients, {interval}; each mechanism's rate is {chosen}."
     )
     said: list[Block] = [f"# Comparison: {spec.get('title', name)}", spec.get("paper", ""), spec.get("notes", ""), done]
     if best:
@@ -688,7 +691,7 @@ def draw(result: ComparisonResult, folder: pathlib.Path, *, title: str) -> list[
         whole.suptitle(f"{title}; {'each seed (thin) and their mean' if several else 'one seed'}", fontsize=7.5)
         plots.legend_below(whole, panels[0], 2 * len(columns))
 
-    has_intervals = all(len(level.accuracy_by_seed) >= _FEWEST_SEEDS for level in best)
+    has_intervals = all(level.half_width_95 is not None for level in best)
     size = (plots.COLUMN * max(1.0, 0.25 * len(columns)), 3.3)
     with plots.picture(over_privacy, size=size) as (whole, panels):
         axes = panels[0, 0]
@@ -696,10 +699,15 @@ def draw(result: ComparisonResult, folder: pathlib.Path, *, title: str) -> list[
             own = [level for level in best if level.mechanism == name]
             # Side by side, so that intervals do not cover one another.
             at = [columns.index(level.level) + (place - (len(looks) - 1) / 2) * 0.6 / len(looks) for level in own]
-            _draw_over_privacy(axes, at, own, {"label": name, **look}, has_intervals)
+            means = np.array([100 * level.accuracy for level in own])
+            halves = np.array([100 * (level.half_width_95 or 0.0) for level in own])
+            # An accuracy is from 0 to 100.
+            bars = [np.minimum(halves, means), np.minimum(halves, 100 - means)] if has_intervals else None
+            axes.errorbar(at, means, yerr=bars, capsize=2, elinewidth=0.7, label=name, **look)
         axes.set_xticks(range(len(columns)), columns, rotation=0 if len(columns) < 6 else 45)
-        axes.set(xlabel="noise for", ylabel="test accuracy, known words (%)", ylim=(0, None))
-        axes.set_xlim(-0.5, len(columns) - 0.5)
+        axes.margins(y=0.1)
+        axes.set(xlabel="noise for", xlim=(-0.5, len(columns) - 0.5))
+        axes.set(ylabel="test accuracy, known words (%)", ylim=(0, None))
         shown = "mean and 95 % interval over seeds" if has_intervals else "too few seeds for an interval"
         whole.suptitle(f"{title}; {shown}", fontsize=7.5)
         plots.legend_below(whole, panels[0], 2)
@@ -718,14 +726,3 @@ def _draw_over_rounds(axes: Any, level: LevelResult, look: Mapping[str, Any]) ->
     # A marker on an axis is whole.
     every = max(1, len(means) // 8)
     axes.plot(list(means), list(means.values()), label=level.mechanism, markevery=every, clip_on=False, **look)
-
-
-def _draw_over_privacy(
-    axes: Any, at: Sequence[float], levels: Sequence[LevelResult], look: Mapping[str, Any], has_intervals: bool
-) -> None:
-    means = [100 * level.accuracy for level in levels]
-    halves = [100 * (level.half_width_95 or 0.0) if has_intervals else 0.0 for level in levels]
-    # An accuracy is from 0 to 100.
-    below = [min(half, mean) for half, mean in zip(halves, means, strict=True)]
-    above = [min(half, 100 - mean) for half, mean in zip(halves, means, strict=True)]
-    axes.errorbar(at, means, yerr=[below, above], capsize=2, elinewidth=0.7, **look)

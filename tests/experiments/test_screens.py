@@ -126,20 +126,6 @@ SIGNATURES = {"png": b"\x89PNG\r\n\x1a\n", "svg": b"<?xml", "pdf": b"%PDF-"}
 SCHEMA = tff_mf.MinSep(min_sep=8, max_participations=4)
 
 
-@pytest.fixture
-def drawn(monkeypatch):
-    """The figures that were drawn while it was asked for."""
-    figures = []
-    original = plots.figure.Figure
-
-    def build(*arguments, **options):
-        figures.append(original(*arguments, **options))
-        return figures[-1]
-
-    monkeypatch.setattr(plots.figure, "Figure", build)
-    return figures
-
-
 def draw_mechanism(path, mechanism=None, schema=SCHEMA):
     plots.draw_mechanism(mechanism or tff_mf.Tree(32), 32, schema, tff_mf.PrefixSum(), path)
 
