@@ -78,7 +78,7 @@ def _written(folder: pathlib.Path) -> Answer:
     made = reports.write(folder, realised=begun)
     drawn = {}
     if required_packages.is_installed("matplotlib"):
-        drawn = reports.pictures(folder, made)
+        drawn = reports.pictures(folder)
     write_atomically(folder / (names.REPORT_PAGE if begun else names.PLANNED_PAGE), reports.html(made, drawn))
     if not begun:
         click.echo("by its files, nothing has run here: this is a plan", err=True)

@@ -129,7 +129,7 @@ def _planned(
     settings: RunSettings, folder: pathlib.Path, insecure_seed: int | None, *, resume: bool, without_epsilon: bool
 ) -> tff_mf.Plan:
     """Returns the privacy plan of a run; what can be refused is, all at once, before a mechanism is optimized."""
-    from ..runs import run_record, statable
+    from ..runs import run_record
     from ..runs.together import check_together
     from ..training.datasets import named_data
 
@@ -140,7 +140,7 @@ def _planned(
 
     def check_noise() -> None:
         if not without_epsilon:
-            statable.check_asked(noise_multiplier=settings.noise_multiplier, insecure_seed=insecure_seed)
+            statements.check_asked(noise_multiplier=settings.noise_multiplier, insecure_seed=insecure_seed)
 
     def check_data() -> None:
         data = named_data.check_dataset(settings.dataset)
@@ -159,19 +159,18 @@ def _planned(
     # Refused here if there is no noise to propose it from.
     settings.chosen_rate(privacy)
     if not without_epsilon:
-        statable.check_statable(privacy, initial_model)
+        statements.check_statable(privacy, initial_model)
     return privacy
 
 
 def _data(dataset: str, stated: tff_mf.Plan | None) -> pathlib.Path:
     """Returns the file of a data set, which has enough clients for the δ of a plan whose ε is to be stated."""
-    from ..runs import statable
     from ..training.datasets import named_data, sqlite
 
     data = named_data.data_file(dataset)
     if stated is not None:
         clients = len(sqlite.clients(sqlite.checked(data), sqlite.TRAIN))
-        statable.check_statable(stated, population=stated.deployed_population(clients))
+        statements.check_statable(stated, population=stated.deployed_population(clients))
     return data
 
 

@@ -153,7 +153,8 @@ def check_folder(folder: pathlib.Path, *, ended: bool = False) -> None:
 
 def _ended(path: pathlib.Path) -> bool:
     try:
-        return bool(json.loads(path.read_bytes())["rounds"]["ended"])
+        log = json.loads(path.read_bytes())["log"]
+        return bool(log and log["has_ended"])
     except FileNotFoundError:
         return False
     except (ValueError, KeyError, TypeError) as error:

@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-from typing import Any
 
 import tff_mf
 from tff_mf.base.errors import InputValueError
@@ -38,16 +37,6 @@ def stated_epsilon(level: tff_mf.Level) -> float:
     return level.epsilon * (1 + (_MARGIN_BY_SAMPLES if level.bound == "certified" else _MARGIN))
 
 
-def of_own_cohorts(
-    epsilon: float, sampling: SamplingSettings, *, rounds: int, clients_per_person: int
-) -> dict[str, Any]:
-    """Returns the arguments of `statements.claim` in which a run with secret cohorts differs from one without."""
-    if clients_per_person > 1:
-        # No theorem here is about several clients in groups of their own.
-        return {"participation": statements.bound_to(sampling.schema(rounds))}
-    return {"guarantee": None, "amplified": epsilon, "participation": _drawn(sampling)}
-
-
 def statement(
     level: tff_mf.Level,
     sampling: SamplingSettings,
@@ -73,25 +62,25 @@ def statement(
         amplified=level.epsilon,
         delta=level.delta,
         rounds=rounds,
-        participation=f"{_drawn(sampling)}, {numbers}",
+        participation=f"{drawn(sampling)}, {numbers}",
         population=population,
         cohort=clients_per_round or 1,
         clients_per_round=clients_per_round or 1,
         grid=grid is not None,
     )
-    # Of more clients, some would have to be left out, or cohorts would be larger than the room of a sum on a grid.
-    most = None
-    drawn_by = sampling.drawn_by(population=population, clients_per_round=clients_per_round)
-    if clients_per_round is not None and isinstance(drawn_by, tff_mf.BallsInBins):
-        most = drawn_by.groups * clients_per_round
-    drawn = min((clients for clients in (population, most) if clients is not None), default=None)
-    clients = "" if drawn is None else f", from {drawn} clients"
+    most = population
+    if clients_per_round is not None and sampling.sampling == "balls-in-bins":
+        # Of more clients, some would have to be left out, or cohorts would be larger than the room of a sum on a grid.
+        groups = (sampling.groups or 1) * clients_per_round
+        most = groups if population is None else min(population, groups)
+    clients = "" if most is None else f", from {most} clients"
     return (
         f"only if cohorts are drawn at random and in secret, and nobody ever learns them{clients}, with amplification "
         f"by sampling: {statements.line(claim)}"
     )
 
 
-def _drawn(sampling: SamplingSettings) -> str:
+def drawn(sampling: SamplingSettings) -> str:
+    """Returns how secret cohorts are drawn, in words."""
     listed = ", ".join(f"{name}={value}" for name, value in sampling.parameters.items())
     return f"cohorts by {sampling.sampling} sampling{f' ({listed})' if listed else ''} that nobody knows"

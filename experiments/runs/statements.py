@@ -1,4 +1,7 @@
-"""A claim: whether an ε may be stated, its figures, and the one line that states it. No other module states an ε."""
+"""A claim: whether an ε may be stated, its figures, and the one line that states it. No other module states an ε.
+
+A training that no ε could be stated for is refused here, before it begins.
+"""
 
 import dataclasses
 import math
@@ -8,12 +11,14 @@ from typing import Any, Literal
 import msgspec
 
 import tff_mf
+from tff_mf.base.errors import InputValueError
 from tff_mf.base.strict_json import finite
 from tff_mf.planning import MechanismSetting
 
-from ..output import typed
 from ..output.text import up
 from ..output.typed import Count, Number, OpenUnit, Record
+from ..sampling import ObservedParticipation
+from .initial_model import InitialModel
 
 STATED, REFUSED = "stated", "refused"
 NO_EPSILON = "NO ε CAN BE STATED"
@@ -63,42 +68,34 @@ class Claim(Record, kw_only=True):
         tail: Total variation that δ includes; likewise.
     """
 
-    state: Literal["stated", "refused"]
-    test_only: bool
+    state: Literal["stated", "refused"] = REFUSED
+    test_only: bool = False
     reasons: Sequence[Reason]
     not_checked: Sequence[str]
     participation: str
     delta: OpenUnit
     rounds: int
-    population: int | None
-    cohort: int
-    clients_per_round: int
-    clients_per_person: Count
-    simulation: bool
-    adjacency: str
-    epsilon: Number | None
-    epsilon_of_a_person: Number | None
-    epsilon_as_run: Number | None
-    zcdp_rho: Number | None
-    mu: Number | None
-    tail: Number | None
+    population: int | None = None
+    cohort: int = 1
+    clients_per_round: int = 1
+    clients_per_person: Count = 1
+    simulation: bool = False
+    adjacency: str = "zero-out"
+    epsilon: Number | None = None
+    epsilon_of_a_person: Number | None = None
+    epsilon_as_run: Number | None = None
+    zcdp_rho: Number | None = None
+    mu: Number | None = None
+    tail: Number | None = None
 
 
 def claim(
     guarantee: tff_mf.Guarantee | None,
     *,
-    delta: float,
-    rounds: int,
-    participation: str,
-    population: int | None = None,
-    cohort: int = 1,
-    clients_per_round: int = 1,
-    clients_per_person: int = 1,
-    simulation: bool = False,
-    test_only: bool = False,
     reasons: Sequence[Reason] = (),
     amplified: float | None = None,
     grid: bool = True,
+    **about: Any,
 ) -> Claim:
     """Returns a claim, with everything that may forbid it.
 
@@ -106,51 +103,49 @@ def claim(
     known, the noise is random, and no reason was handed over. Setting g clients of one person to zero is g steps to
     a neighbour: a sum of g has at most g times the norm of one.
 
-    The arguments are the fields of `Claim`; `guarantee` is for the cohort that a round stands for, `reasons` are what
-    voids it, `amplified` is an ε by the secrecy of the cohorts, which has no μ, in its place, and `grid` is whether
-    sums and noise are integers.
+    Args:
+        guarantee: The guarantee for the cohort that a round stands for, if one is known.
+        reasons: What voids it.
+        amplified: ε by the secrecy of the cohorts, which has no μ, in its place.
+        grid: Whether sums and noise are integers.
+        about: `participation`, `delta`, `rounds`, and other fields of `Claim` that are no figure.
     """
+    adjacency = "zero-out" if guarantee is None else guarantee.adjacency
+    refused = Claim(**about, adjacency=adjacency, reasons=[], not_checked=[])
     against = list(reasons)
     if guarantee is None and amplified is None and not against:
         against.append(Reason(field="accountant", text="no sensitivity can be computed"))
     epsilon = amplified
     if epsilon is None:
-        epsilon = math.inf if guarantee is None else guarantee.epsilon(delta)
-    against += violations(0.0 if against else epsilon, delta, population, guarantee if amplified is None else None)
-    refused = test_only or bool(against)
-    known = None if refused else guarantee
+        epsilon = math.inf if guarantee is None else guarantee.epsilon(refused.delta)
+    known = None if amplified is not None else guarantee
+    against += violations(0.0 if against else epsilon, refused.delta, refused.population, known)
+    if against or refused.test_only:
+        unique = [reason for index, reason in enumerate(against) if reason not in against[:index]]
+        return msgspec.structs.replace(refused, reasons=unique)
 
     def of_several(clients: float) -> float | None:
-        if known is None or math.isinf(known.mu):
+        if guarantee is None:
             return None
-        return finite(dataclasses.replace(known, mu=known.mu * clients * _ROUNDED_UP).epsilon(delta))
+        return finite(dataclasses.replace(guarantee, mu=guarantee.mu * clients * _ROUNDED_UP).epsilon(refused.delta))
 
-    figures: dict[str, Any] = {name: getattr(known, name, None) for name in ("zcdp_rho", "mu", "tail")}
-    return Claim(
-        state=REFUSED if refused else STATED,
-        test_only=test_only,
-        reasons=[each for index, each in enumerate(against) if each not in against[:index]],
-        not_checked=[]
-        if refused
-        else _not_checked(delta, population, clients_per_person, grid=grid, secret=amplified is not None),
-        participation=participation,
-        delta=delta,
-        rounds=rounds,
-        population=population,
-        cohort=cohort,
-        clients_per_round=clients_per_round,
-        clients_per_person=clients_per_person,
-        simulation=simulation,
-        adjacency="zero-out" if guarantee is None else guarantee.adjacency,
-        epsilon=None if refused else epsilon,
-        epsilon_of_a_person=None if clients_per_person == 1 else of_several(clients_per_person),
-        epsilon_as_run=of_several(cohort / clients_per_round),
-        **figures,
+    persons = refused.clients_per_person
+    return msgspec.structs.replace(
+        refused,
+        state=STATED,
+        not_checked=_not_checked(refused, grid=grid, secret=amplified is not None),
+        epsilon=epsilon,
+        epsilon_of_a_person=None if persons == 1 else of_several(persons),
+        epsilon_as_run=of_several(refused.cohort / refused.clients_per_round),
+        zcdp_rho=None if guarantee is None else guarantee.zcdp_rho,
+        mu=None if guarantee is None else guarantee.mu,
+        tail=None if guarantee is None else guarantee.tail,
     )
 
 
-def _not_checked(delta: float, population: int | None, persons: int, *, grid: bool, secret: bool) -> list[str]:
-    clients = f"more than {1 / delta:,.0f}" if population is None else f"at least {population:,}"
+def _not_checked(claim: Claim, *, grid: bool, secret: bool) -> list[str]:
+    persons, population = claim.clients_per_person, claim.population
+    clients = f"more than {1 / claim.delta:,.0f}" if population is None else f"at least {population:,}"
     drawn = "cohorts are drawn at random, and nobody ever learns who took part, how many did, or what depends on it"
     independent = "who takes part when does not depend on the clients' data"
     return [
@@ -218,20 +213,6 @@ def facts(claim: Claim) -> dict[str, Any]:
     return msgspec.to_builtins(claim)
 
 
-def of_facts(stored: Any) -> Claim:
-    """Returns the claim that a file has, with the figures of the machine that wrote it.
-
-    Raises:
-        InputValueError: If it is none; the message names the field.
-
-    Example:
-        >>> made = claim(tff_mf.Guarantee(mu=0.5), delta=1e-6, rounds=100, participation=seen(None, 1))
-        >>> of_facts(facts(made)) == made
-        True
-    """
-    return typed.convert(stored, Claim, "claim")
-
-
 def without_epsilon(value: Any) -> Any:
     """Returns JSON with `None` in place of each ε, by its name: where a claim is refused, none is shown.
 
@@ -297,11 +278,9 @@ def _refused(claim: Claim) -> str:
     return f"{NO_EPSILON}: {''.join(against[:1])}".replace("ε≤", "ε ") + more
 
 
-def of_plan(
-    plan: tff_mf.Plan, *, population: int | None = None, reasons: Sequence[Reason] = (), clients_per_person: int = 1
-) -> Claim:
-    """Returns the claim of a plan."""
-    assert not plan.secret_cohorts, "amplification.of_own_cohorts states the guarantee of secret cohorts"
+def of_plan(plan: tff_mf.Plan, *, population: int | None = None) -> Claim:
+    """Returns the claim of a plan whose cohorts are not secret."""
+    assert not plan.secret_cohorts, "amplification states the guarantee of secret cohorts"
     counts = ", counts of adaptive clipping included" if plan.adaptive_count_stddev is not None else ""
     return claim(
         None if plan.insecure else plan.guarantee,
@@ -311,11 +290,63 @@ def of_plan(
         population=population,
         cohort=plan.cohort,
         clients_per_round=plan.clients_per_round,
-        clients_per_person=clients_per_person,
         test_only=plan.insecure,
-        reasons=reasons,
         grid=plan.grid is not None,
     )
+
+
+def check_asked(*, noise_multiplier: float | None, insecure_seed: int | None) -> None:
+    """Raises if there is no noise, or repeatable noise: this is known before a mechanism is optimized.
+
+    A `noise_multiplier` of `None` is one that is calibrated.
+    """
+    if insecure_seed is not None:
+        raise _untrained(f"insecure_seed={insecure_seed}", f"{TEST_ONLY}: leave it out")
+    if noise_multiplier == 0:
+        raise _untrained(f"noise_multiplier={noise_multiplier!r}", f"{NO_EPSILON}, there is no noise: give a σ above 0")
+
+
+def check_statable(
+    privacy: tff_mf.Plan,
+    initial_model: InitialModel | None = None,
+    *,
+    population: int | None = None,
+    observed: ObservedParticipation | None = None,
+) -> None:
+    """Raises if no ε can be stated for a run, whatever happens while it trains.
+
+    Formal guarantee: it raises wherever the claim of the plan is refused.
+
+    Args:
+        privacy: The mechanism and its noise.
+        initial_model: The model that training starts from.
+        population: Number of clients that the report will compare δ with, once the data are known.
+        observed: Participation in the cohorts that were planned, once they are.
+    """
+    check_asked(noise_multiplier=privacy.noise_multiplier, insecure_seed=privacy.insecure_seed)
+    if initial_model and initial_model.same_data:
+        raise _untrained(
+            f"initial_model={initial_model.file!r}",
+            f"{NO_EPSILON} of this run alone: it is the model of a run on the same data set, and the two "
+            "guarantees compose; start from a model of other data",
+        )
+    if observed is not None and not observed.within(privacy.participation):
+        assumed = bound_to(privacy.participation, privacy.restart_every)
+        came = f"assumed {assumed}, {seen(observed.min_sep, observed.max_participations)}"
+        text = f"{NO_EPSILON}: participation: clients took part more than was accounted for: {came}"
+        most = privacy.participation.max_participations
+        raise _untrained(f"max_participations={most}", f"{text}; allow what is drawn")
+    made = of_plan(privacy, population=population)
+    if made.state != REFUSED:
+        return
+    text = line(made)
+    if population is not None and privacy.delta >= 1 / population:
+        raise _untrained(f"delta={privacy.delta!r}", f"{text}; take a delta below 1/{population}")
+    raise _untrained(f"noise_multiplier={privacy.noise_multiplier!r}", f"{text.rstrip('.')}; give a larger σ")
+
+
+def _untrained(field: str, text: str) -> InputValueError:
+    return InputValueError(f"{field}: {text}, or train with without_epsilon.")
 
 
 def of_setting(

@@ -24,7 +24,7 @@ from .. import reports, sampling
 from ..guard import RunGuard
 from ..guard.rounds import Computing, Rounds
 from ..output import files
-from ..runs import amplification, folders, initial_model, layers, model_file, server_loop, statable, statements
+from ..runs import amplification, folders, initial_model, layers, model_file, server_loop, statements
 from ..runs.folders import ExecutionSettings, versions
 from ..runs.initial_model import GivenModel
 from ..runs.ledger import has_begun, read_ledger
@@ -124,7 +124,7 @@ def prepare(
     else:
         cohorts, secret = sampling.secret_cohorts(key, run=run, begun=run is not None, **drawn)
     if not without_epsilon:
-        statable.check_statable(
+        statements.check_statable(
             privacy,
             given.named if given else None,
             population=reported_population(privacy, cohorts, logged=secret is None),
@@ -244,7 +244,7 @@ class TrainingResult:
     @property
     def holds(self) -> bool:
         """Whether participation was as it was accounted for, as far as the log shows it."""
-        return self.report.state_of("participation") != reports.VIOLATED
+        return all(reason.field != "participation" for reason in self.claim.reasons)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

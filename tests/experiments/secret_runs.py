@@ -46,7 +46,7 @@ def check_secret(folder, word, plan, hidden):
     # How long the run took depends on the cohorts.
     assert [entry["kind"] for entry in entries if "time" in entry] == ["opened"]
     record, report = read_record(folder), reports.read(folder / names.REPORT)
-    assert report.about.ended is report.about.seconds is None
+    assert report.log.ended is None
     assert plan.epsilon <= record.amplified_epsilon <= 1.05 * plan.epsilon
     assert report.claim.epsilon == record.amplified_epsilon
     assert critical(folder) == []
@@ -63,5 +63,5 @@ def check_logged(folder, plan, cohorts):
         assert plan.participation.allows(t for t in range(ROUNDS) if client in cohorts[t])
     assert read_record(folder).amplified_epsilon is None
     report = reports.read(folder / names.REPORT)
-    assert abs(report.accountant.planned.epsilon / plan.epsilon - 1) < 1e-6
+    assert abs(report.planned.epsilon / plan.epsilon - 1) < 1e-6
     assert critical(folder) == []

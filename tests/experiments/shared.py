@@ -63,9 +63,9 @@ def violated(report: reports.Report) -> set[str]:
     return {reason.field for reason in report.claim.reasons}
 
 
-def states(report: reports.Report) -> dict[str, str]:
-    """Returns the state of each rule of a report by its name."""
-    return {check.name: check.state for check in report.checks}
+def checked(report: reports.Report) -> set[str]:
+    """Returns the rules of a report that the files keep."""
+    return {check.name for check in report.checked}
 
 
 def took_part(folder: pathlib.Path) -> list[tuple[int, str]]:

@@ -74,7 +74,7 @@ def changed(report, paths, factor):
 def forgeries(report):
     """Yields places of one, several, or all claims of a report, and by what to change them, mostly to claim less."""
     places = [path for path in floats(report) if at(report, path)]
-    claims = [path for path in places if path[-1] in reports._CLAIMS]
+    claims = [path for path in places if path[-1] in reports.CLAIMS]
     generator = random.Random("small forgeries")
     for number in range(FORGERIES):
         paths = claims if number % 5 == 0 else generator.sample(places, generator.choice((1, 1, 2, 5)))
@@ -84,7 +84,7 @@ def forgeries(report):
 
 def assert_nothing_too_small(stated, recomputed):
     for path in floats(recomputed):
-        if path[-1] in reports._CLAIMS:
+        if path[-1] in reports.CLAIMS:
             assert at(stated, path) >= at(recomputed, path) * (1 - 1e-9), path
     headline = msgspec.convert(stated, reports.Report).headline
     for shown, name in zip(re.findall(r"ε≤([\d.]+)", headline), ("epsilon_of_a_person", "epsilon"), strict=False):
@@ -103,52 +103,35 @@ def test_small_changes_of_many_figures_add_up_to_no_smaller_epsilon(made, realis
     assert 10 < believed < FORGERIES / 2
 
 
-def test_an_edited_state_is_found_although_all_figures_agree(made):
-    recomputed = reports.build(made / "blt-grid", realised=True).as_json()
-    edited = {**recomputed, "checks": [{**check, "state": "holds"} for check in recomputed["checks"]]}
-    assert edited != recomputed
-    assert reports.differing(edited, recomputed) == ["checks"]
-
-
-@pytest.mark.parametrize("factor", [1 - 1e-5, 1 + 1e-5])
-def test_an_edited_input_is_found(made, factor):
-    recomputed = reports.build(made / "blt-grid", realised=True).as_json()
-    for path in (("noise", "noise_multiplier"), ("claim", "delta"), ("noise", "clip_norm")):
-        assert reports.differing(changed(recomputed, [path], factor), recomputed) == [".".join(path)]
-
-
 def agrees_in(name, stored, recomputed):
     return reports.differing({name: stored}, {name: recomputed}) == []
-
-
-CLAIM, STRENGTH, OTHER = "epsilon", "noise_multiplier", "limit"
 
 
 @pytest.mark.parametrize(
     ("name", "factor", "agrees"),
     [
-        *((CLAIM, 1 - 5e-10, True), (CLAIM, 1 - 2e-9, False), (CLAIM, 1 + 5e-7, True), (CLAIM, 1 + 2e-6, False)),
-        *((STRENGTH, 1 + 5e-10, True), (STRENGTH, 1 + 2e-9, False), (STRENGTH, 1 - 2e-9, False)),
-        *((OTHER, 1 - 5e-7, True), (OTHER, 1 + 5e-7, True), (OTHER, 1 - 2e-6, False), (OTHER, 1 + 2e-6, False)),
+        *(("epsilon", 1 - 5e-10, True), ("epsilon", 1 - 2e-9, False)),
+        *(("epsilon", 1 + 5e-7, True), ("epsilon", 1 + 2e-6, False)),
+        # What stands in files is equal.
+        *(("noise_multiplier", 1 + 5e-10, False), ("delta", 1 - 5e-10, False), ("delta", 1.0, True)),
     ],
 )
 @pytest.mark.parametrize("value", [3.0, 1e-4, 1e12])
 def test_each_float_is_compared_by_the_rule_of_its_name(name, factor, agrees, value):
-    assert (reports.differing({name: value * factor}, {name: value}) == []) is agrees
+    assert agrees_in(name, value * factor, value) is agrees
     assert (reports.differing([{name: value * factor}], [{name: value}], "several") == []) is agrees
 
 
 @pytest.mark.parametrize("value", [1e-25, 0.0, math.inf])
 def test_a_claim_has_no_absolute_tolerance(value):
-    assert agrees_in(CLAIM, value, value)
+    assert agrees_in("epsilon", value, value)
     for other in (1e-26, 1e-20, 1.0, math.nan):
-        assert not agrees_in(CLAIM, other, value)
-    assert agrees_in("added_sensitivity", 2.5e-9 + 5e-13, 2.5e-9)
+        assert not agrees_in("epsilon", other, value)
 
 
 @pytest.mark.parametrize(("stored", "recomputed"), [(1, 1.0), (1.0, 1), (True, 1), (None, 0.0), ("1", 1.0), ([], 1.0)])
 def test_types_are_compared_too(stored, recomputed):
-    for name in (CLAIM, STRENGTH, OTHER):
+    for name in ("epsilon", "delta"):
         assert not agrees_in(name, stored, recomputed)
 
 

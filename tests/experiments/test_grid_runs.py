@@ -23,7 +23,7 @@ from tff_mf.mechanisms import on_grid
 from tff_mf.mechanisms.grid import check_rows
 from tff_mf.planning import by_name
 
-from .shared import critical, states
+from .shared import checked, critical
 
 SCHEMA = tff_mf.MinSep(min_sep=2, max_participations=4)
 GRID = tff_mf.Grid(bits=20, max_clients=1000)
@@ -118,25 +118,15 @@ def copy(whole, tmp_path):
 def test_a_report_states_the_grid_and_what_it_costs(whole):
     folder, privacy, report = whole
     assert reports.read_record(folder).plan == privacy
+    # The charge is in every figure.
     charge = grid_charge.charge(privacy.mechanism, 9, 3, noise_multiplier=5.0, grid=GRID, dimension=1000)
-    assert report.as_json()["grid"] == {
-        "bits": 20,
-        "max_clients": 1000,
-        "integers": "int32",
-        "dimension": 1000,
-        "mu": charge.mu,
-        "tail": charge.tail,
-        "error": charge.error,
-        "log_ratio": charge.log_ratio,
-        "added_sensitivity": charge.sensitivity,
-    }
-    assert report.accountant.planned.mu == privacy.guarantee.mu
-    assert states(report)["finite precision"] == "holds"
+    assert report.claim.tail == charge.tail > 0
+    assert report.planned.mu == privacy.guarantee.mu > run_folders.plan(mechanism=MECHANISM).guarantee.mu
+    assert "finite precision" in checked(report)
     assert critical(folder) == []
     text = (folder / "report.md").read_text()
     assert '"bits": 20' in text
-    assert "finite precision: covered, cost included\n" in text
-    assert report.claim.tail > 0
+    assert "finite precision: sums and noise are integers, and what that costs is in ε\n" in text
     assert "total variation" in reports.markdown(report)
 
 
@@ -164,9 +154,8 @@ def test_parameters_that_nobody_can_count_are_assumed(copy):
     """Of a pipeline with a guard, which may leave no model: what the grid costs is by the pipeline's own number."""
     (copy / names.MODEL).unlink()
     report = reports.build(copy, realised=True)
-    (found,) = [each for each in report.checks if each.name == "finite precision"]
-    assert found.state == "assumed"
-    assert "at most 1000 parameters" in found.text
+    assert "finite precision" not in checked(report)
+    assert any("at most 1000 parameters" in text for text in report.warnings)
 
 
 def test_a_run_in_floating_point_has_no_grid_and_gets_none(tmp_path):
@@ -174,7 +163,7 @@ def test_a_run_in_floating_point_has_no_grid_and_gets_none(tmp_path):
     found = json.loads((tmp_path / "run" / names.PLAN).read_text())
     assert [found["grid"], found["dimension"]] == [None, None]
     report = reports.build(tmp_path / "run", realised=False)
-    assert report.grid is None
+    assert "finite precision" not in checked(report)
     with pytest.raises(tff_mf.InputError, match="began with"):
         run_folders.start(tmp_path / "run", privacy=run_folders.plan(grid=GRID, dimension=1000))
 

@@ -106,9 +106,9 @@ def test_a_guarded_run_has_a_report_that_passes_and_is_not_opened_again(tmp_path
         report = guarded.end()
     assert critical(folder) == []
     exact = tff_mf.Guarantee(mu=np.sqrt(2) / 5.0).epsilon(1e-6)
-    assert report.accountant.realised.epsilon == pytest.approx(exact, rel=1e-9)
+    assert report.realised.epsilon == pytest.approx(exact, rel=1e-9)
     assert f"ε≤{np.ceil(exact * 1000) / 1000:.3f}" in report.headline
-    assert report.participation.sampler == "by hand"
+    assert report.run["sampler"] == "by hand"
     refused(folder, "has ended", identity)
     # Nor without the line that says so, nor without any log.
     lines = (folder / names.LEDGER).read_bytes().splitlines(keepends=True)
@@ -204,7 +204,7 @@ def test_nobody_is_forgotten_over_a_restart(tmp_path):
             guarded.begin([])
         report = guarded.end()
     assert critical(folder) == []
-    assert (report.rounds.computed_again, report.participation.observed_min_sep) == (1, 3)
+    assert (report.log.computed_again, report.log.min_sep) == (1, 3)
     assert [(line.round, line.attempt) for line in book_of(folder).begun] == [
         *((number, 1) for number in range(1, 4)),
         (3, 2),

@@ -1,6 +1,6 @@
 """No false alarm: ordinary runs of every kind, copied and moved, are found sound.
 
-What must alarm is in `test_broken_runs.py` and `test_reports.py`.
+What must alarm is in `test_mistakes.py` and `test_reports.py`.
 """
 
 import functools

@@ -180,7 +180,7 @@ def test_a_run_of_a_plan_has_a_report_that_passes(tmp_path):
     assert len(workers()) == before
     assert sorted(itertools.chain(*cohorts)) == IDS
     assert critical(tmp_path / "run") == []
-    assert report.participation.sampler == "tff_mf.SingleParticipation"
+    assert report.run["sampler"] == "tff_mf.SingleParticipation"
     assert report.claim.epsilon == pytest.approx(training.plan.epsilon, rel=1e-9)
     assert str(report) == report.headline
     assert list((tmp_path / "run" / names.CHECKPOINTS).iterdir()) == []
@@ -208,7 +208,7 @@ def test_fed_sgd_takes_the_same_plan_and_a_functional_model_which_has_its_grid(t
     with aggregators.private_fed_sgd(planned(), model, folder=tmp_path / "run") as training:
         assert training.plan.dimension == 3
         trained(training)
-        assert training.report().rounds.ended
+        assert training.report().log.has_ended
     assert critical(tmp_path / "run") == []
 
 
@@ -394,7 +394,7 @@ def test_the_keys_of_a_run_that_was_killed_at_its_end_are_deleted_when_it_is_ope
     with private_run.opened(folder) as training:
         assert list((folder / names.CHECKPOINTS).iterdir()) == []
         report = training.report()
-        assert report.rounds.ended
+        assert report.log.has_ended
         assert training.evaluate(dataset())["num_examples"] == 4
     assert critical(folder) == []
 

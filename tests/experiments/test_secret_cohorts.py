@@ -34,13 +34,13 @@ def check(folder, word, data):
     on_grid = {"grid": record.plan.grid, "dimension": record.plan.dimension}
     found = tff_mf.guarantee(*run, noise_multiplier=6, **on_grid).at(delta=record.plan.delta)
     secret_runs.check_secret(folder, word, found, clients)
-    assert found.theorem == "unamplified" or found.epsilon < report.accountant.realised.epsilon
-    assert report.accountant.realised.epsilon == report.accountant.planned.epsilon
+    assert found.theorem == "unamplified" or found.epsilon < report.realised.epsilon
+    assert report.realised.epsilon == report.planned.epsilon
     assert "that nobody knows" in report.headline
     assert {line.split(",")[1] for line in (folder / names.METRICS).read_text().splitlines()[1:]} <= {"0.0", ""}
     summary = json.loads((folder / names.SUMMARY).read_text())
     assert (record.cohorts, record.population) == ([], len(clients))
-    assert (summary["seconds"], report.participation.observed_max_participations) == (0, None)
+    assert (summary["seconds"], report.log.max_participations) == (0, None)
     assert invoke("report", folder, "--check").exit_code == 0
 
 

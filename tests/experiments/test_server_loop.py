@@ -214,7 +214,7 @@ def test_rounds_of_nobody_do_not_hide_that_a_run_was_stopped(tmp_path, released)
                 guards.released(number)
         report = guards.end()
     assert critical(tmp_path / "run") == []
-    planned = report.accountant.planned
-    assert planned.epsilon > report.accountant.realised.epsilon
+    planned = report.planned
+    assert planned.epsilon > report.realised.epsilon
     assert f"(μ={rounded_up(planned.mu)})" in report.headline
     assert "stopped after 2 of 6" in " ".join(report.warnings)

@@ -15,7 +15,7 @@ from tff_mf.experiments.runs import model_file, names
 from tff_mf.experiments.runs.summary import Summary
 from tff_mf.experiments.training import learning_process, program, task
 
-from .shared import critical, rows, small_settings, states, took_part
+from .shared import checked, critical, rows, small_settings, took_part
 
 SCHEMA = tff_mf.MinSep(min_sep=3, max_participations=2)
 SMALL = {
@@ -88,16 +88,16 @@ def test_both_reports_are_written_and_agree_with_the_run(finished):
     result, out, _ = finished
     planned, realised = (reports.read(out / name) for name in ("planned.json", "report.json"))
     expected = tff_mf.epsilon(tff_mf.BLT.production("b100"), 5, SCHEMA, noise_multiplier=4.0, delta=1e-6)
-    assert planned.accountant.planned.epsilon == pytest.approx(expected, rel=1e-9)
+    assert planned.planned.epsilon == pytest.approx(expected, rel=1e-9)
     assert realised == result.report
-    assert realised.accountant.realised.epsilon <= planned.accountant.planned.epsilon * (1 + 1e-12)
+    assert realised.realised.epsilon <= planned.planned.epsilon * (1 + 1e-12)
     assert critical(out) == []
-    assert set(states(realised).values()) == {"holds", "assumed"}
+    assert {"participation", "sampler", "log"} <= checked(realised)
     assert realised.headline == result.statement
     assert realised.claim.state == "stated"
-    assert realised.about.started <= realised.about.ended
-    assert realised.about.clients > 0
-    assert realised.rounds.released == 5
+    assert realised.log.started <= realised.log.ended
+    assert realised.run["training_clients"] > 0
+    assert realised.log.released == 5
     assert realised.claim.simulation
 
 

@@ -57,7 +57,7 @@ def test_nothing_is_written_before_the_folder_is_locked(tmp_path):
         assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
     refused("has ended", tmp_path, plan_of(), population=NODES)
     assert not left.exists()
-    assert json.loads((tmp_path / "report.json").read_text())["rounds"]["ended"]
+    assert json.loads((tmp_path / "report.json").read_text())["log"]["has_ended"]
 
 
 def test_a_run_ends_with_a_clean_report(tmp_path):
