@@ -239,31 +239,21 @@ def described(setting: MechanismSetting) -> dict[str, Any]:
     }
 
 
+def workload_of(setting: MechanismSetting) -> tff_mf.Workload:
+    """Returns the workload that losses are for."""
+    return tff_mf.PrefixSum() if setting.workload is None else setting.workload
+
+
 def workload(setting: MechanismSetting) -> str:
     """Returns the workload of a setting in words.
 
     Example:
         >>> schema = tff_mf.SingleParticipation()
-        >>> momentum = tff_mf.Momentum(momentum=0.9)
-        >>> workload(MechanismSetting(rounds=4, participation=schema, workload=momentum))
-        'prefix sums with momentum 0.9'
+        >>> workload(MechanismSetting(rounds=4, participation=schema, workload=tff_mf.Momentum(momentum=0.9)))
+        'prefix sums with Momentum(momentum=0.9)'
     """
-    value, parts = workload_of(setting), []
-    if isinstance(value, tff_mf.Momentum | tff_mf.MomentumWithRates):
-        parts.append(f"momentum {value.momentum}")
-    if isinstance(value, tff_mf.LearningRates):
-        rates = value.rates
-        if isinstance(rates, tff_mf.LinearSchedule):
-            how = f"that rise for {rates.warmup_rounds} rounds and fall for {rates.cooldown_rounds}"
-        else:
-            how = f"of {len(rates)} rounds"
-        parts.append(f"learning rates {how}")
-    return f"prefix sums with {' and '.join(parts)}" if parts else "prefix sums"
-
-
-def workload_of(setting: MechanismSetting) -> tff_mf.Workload:
-    """Returns the workload that losses are for."""
-    return tff_mf.PrefixSum() if setting.workload is None else setting.workload
+    usual = isinstance(workload_of(setting), tff_mf.PrefixSum)
+    return "prefix sums" if usual else f"prefix sums with {setting.workload}"
 
 
 def exactness(facts: Mapping[str, Any]) -> str:

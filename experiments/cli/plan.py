@@ -59,8 +59,16 @@ def plan(thorough: bool, out: str | None, **given: Any) -> Answer:
     """
     flags = Flags.of(given)
     _check(flags)
-    apart, setting = _setting(flags)
-    planned = _planned(flags, setting)
+    apart, planned = _planned(flags)
+    setting = MechanismSetting(
+        rounds=planned.rounds,
+        participation=planned.participation,
+        restart_every=planned.restart_every,
+        adjacency=flags.adjacency,
+        workload=flags.chosen_workload(planned.rounds),
+        grid=planned.grid,
+        dimension=planned.dimension,
+    )
     if out is not None:
         _check_saved(out, flags)
     with progress.bar("plan", None) as advance:
@@ -109,18 +117,19 @@ def _check(flags: Flags) -> None:
             raise click.UsageError(f"--epsilon is missing: with --sampling {word}, mechanisms are made for an ε.")
 
 
-def _setting(flags: Flags) -> tuple[int, MechanismSetting]:
-    """Returns min-sep and the setting: clients come as far apart and as often as they can, unless something is given.
+def _planned(flags: Flags) -> tuple[int, tff_mf.Plan]:
+    """Returns min-sep, and the plan without its mechanism and σ: it refuses what the population does not allow.
 
-    A client that comes once has a min-sep too, from which the cases of wrong estimates start.
+    Clients come as far apart and as often as they can, unless something is given. A client that comes once has a
+    min-sep too, from which the cases of wrong estimates start.
     """
-    rounds, population, cohort = flags.rounds, flags.population, flags.clients_per_round
+    rounds, population, cohort, delta = flags.rounds, flags.population, flags.clients_per_round, flags.delta
     assert rounds is not None
     assert population is not None
     assert cohort is not None
+    assert delta is not None
     compare.widest(population, clients_per_round=cohort, rounds=rounds)
-    most_apart, in_bins = population // cohort, flags.sampling == "balls-in-bins"
-    name = "groups" if in_bins else "min_sep"
+    name, most_apart = "groups" if flags.sampling == "balls-in-bins" else "min_sep", population // cohort
     apart = flags.parameters.get(name, most_apart)
     if apart > most_apart:
         raise InputValueError(
@@ -128,39 +137,23 @@ def _setting(flags: Flags) -> tuple[int, MechanismSetting]:
             f"population={population}: take at most {name}={most_apart}."
         )
     apart = min(apart, rounds)
-    once = 1 if flags.sampling == "single" else flags.max_participations
-    most = compare.participations(rounds, apart)
-    most = most if once is None else min(once, most)
+    as_often = compare.participations(rounds, apart)
+    most = 1 if flags.sampling == "single" else flags.max_participations or as_often
     kind = tff_mf.FixedEpoch if flags.sampling == "fixed-epochs" else tff_mf.MinSep
     dimension = PAPERS_DIMENSION if flags.dimension is None else flags.dimension
     grid = grid_of(AUTO if flags.grid is None else flags.grid, dimension=dimension, cohort=cohort)
-    return apart, MechanismSetting(
+    return apart, tff_mf.Plan(
+        mechanism=tff_mf.Identity(),
         rounds=rounds,
-        participation=compare.schema(apart, most, kind=kind),
+        sampling=compare.schema(apart, min(most, as_often), kind=kind),
+        noise_multiplier=1.0,
+        delta=delta,
+        clients_per_round=cohort,
+        cohort=cohort,
+        population=population,
         restart_every=flags.restart_every,
-        adjacency=flags.adjacency,
-        workload=flags.chosen_workload(rounds),
         grid=grid,
         dimension=None if grid is None else dimension,
-    )
-
-
-def _planned(flags: Flags, setting: MechanismSetting) -> tff_mf.Plan:
-    """Returns the plan without its mechanism and σ: it refuses a δ, and cohorts, that the population does not allow."""
-    assert flags.delta is not None
-    assert flags.clients_per_round is not None
-    return tff_mf.Plan(
-        mechanism=tff_mf.Identity(),
-        rounds=setting.rounds,
-        sampling=setting.participation,
-        noise_multiplier=1.0,
-        delta=flags.delta,
-        clients_per_round=flags.clients_per_round,
-        cohort=flags.clients_per_round,
-        population=flags.population,
-        restart_every=setting.restart_every if setting.is_restarted else None,
-        grid=setting.grid,
-        dimension=setting.dimension,
         target_epsilon=flags.epsilon,
     )
 
@@ -236,10 +229,9 @@ class Comparison:
     @functools.cached_property
     def least_loss(self) -> float | None:
         """What no mechanism's loss is below; `None` where no bound is known."""
-        setting = self.setting
-        if not isinstance(account.workload_of(setting), tff_mf.PrefixSum):
+        if self.setting.workload not in (None, tff_mf.PrefixSum()):
             return None
-        return tff_mf.least_loss(setting.rounds, setting.participation, self.flags.loss) or None
+        return tff_mf.least_loss(self.plan.rounds, self.plan.participation, self.flags.loss) or None
 
     def facts(self) -> dict[str, Any]:
         """Returns the comparison with all digits."""
@@ -297,10 +289,7 @@ class Comparison:
     def words(self, *, written: str) -> list[Block]:
         """Returns the comparison in words, with the folder that the plan was written to."""
         plan, often = self.plan, statements.participation(self.setting)
-        setting = (
-            f"{plan.clients_per_round:,} of {plan.population:,} clients a round, {plan.rounds:,} rounds, {often}; "
-            f"{account.workload(self.setting)}"
-        )
+        clients = f"{plan.clients_per_round:,} of {plan.population:,} clients a round, {plan.rounds:,} rounds, {often}"
         headline, only = self.chosen.name, ""
         if self.secret is not None:
             # The claim is not for the cohorts of the sampling that was asked for.
@@ -311,7 +300,7 @@ class Comparison:
             bound = f" No mechanism's {self.flags.loss.capitalize()}Loss is below {digits.downwards(self.least_loss)}."
         rests_on = (f"something enforces the participation, {often}{only}", *self.claim.not_checked)
         rows = [
-            ("setting", setting),
+            ("setting", f"{clients}; {account.workload(self.setting)}"),
             ("why", plan.why.removeprefix(f"{self.chosen.name}: ")),
             ("learns", self._learns()),
             ("numbers", self._numbers()),

@@ -3,26 +3,22 @@
 import json
 import os
 import pathlib
-import re
 import shlex
 import subprocess
 import sys
 
 import click
 import forking
-import msgspec
 import pytest
 import rich_click
 
-import tff_mf
 from tff_mf.experiments import cli
-from tff_mf.experiments.cli import _boundary, _options
-from tff_mf.experiments.output import typed
+from tff_mf.experiments.cli import _options
 from tff_mf.experiments.runs.settings import RunSettings
 from tff_mf.experiments.sampling.settings import SAMPLINGS
 
 from . import shared
-from .shared import leaves, printed, refused, result_of
+from .shared import leaves, refused, result_of
 
 
 def refused_lines():
@@ -61,37 +57,10 @@ def test_an_option_means_the_same_wherever_it_is():
     assert len(flags) == len(set(flags))
 
 
-def test_an_option_of_a_setting_has_the_name_and_the_default_of_the_runs_record():
-    fields = {field.name: field for field in msgspec.structs.fields(RunSettings)}
-    described = typed.described(RunSettings)
-    found = 0
-    for command in LEAVES.values():
-        for each in command.params:
-            name = max(each.opts, key=len).removeprefix("--").replace("-", "_")
-            if isinstance(each, click.Option) and name in fields:
-                default = fields[name].default
-                shown = re.search(r"\[default: (.+)\]$", each.help)
-                assert each.help.startswith(described[name])
-                assert not isinstance(each.default, int | float | str)
-                assert (shown and shown[1]) == (
-                    None if default in (None, msgspec.NODEFAULT) or default is False else str(default)
-                )
-                found += 1
-    assert found > 40
-
-
 def test_the_command_line_is_small_enough_to_learn():
     counted = {name: sum(isinstance(each, click.Option) for each in command.params) for name, command in LEAVES.items()}
     assert sum(counted.values()) <= 110
     assert counted["train"] <= 20
-    for name in LEAVES:
-        assert len(options_of(printed(*name.split(), "--help"))) == counted[name], name
-
-
-def options_of(text):
-    """The options in a help, but those of help."""
-    found = re.findall(r"^  (?:-h)? +(--[a-z-]+)|^  (--[a-z-]+)", text, re.M)
-    return {each for pair in found for each in pair if each} - {"--help"}
 
 
 def typed_as(name, value):
@@ -152,20 +121,9 @@ def test_values_of_a_file_keep_their_key_and_name_the_file(typed, tmp_path):
         assert "run.toml" in err
 
 
-def test_a_python_caller_sees_the_names_of_python():
-    with pytest.raises(tff_mf.InputError, match=r"^min_sep=0 must be") as raised:
-        tff_mf.MinSep(min_sep=0, max_participations=2)
-    assert _boundary.with_origin(raised.value) == str(raised.value)
-    assert raised.value.sources == {}
-
-
 def test_without_a_command_the_help_is_printed_with_status_2(typed):
     status, out, err = typed()
     assert (status, out + err) == (2, typed("--help")[1])
-
-
-def test_an_unrelated_word_gets_no_suggestion(typed):
-    assert "mean" not in refused(typed, "xxxxxx")
 
 
 @pytest.mark.parametrize("name", ["", *LEAVES])
@@ -178,27 +136,9 @@ def test_help_breaks_no_flag_and_names_none_that_does_not_exist(name):
     assert {word.strip(".,;:()`") for word in text.split() if word.startswith("--")} <= FLAGS
 
 
-B400 = ["--rounds", "4000", "--min-sep", "400", "--max-participations", "5"]
-ACCOUNT = ["account", "production:b400", "--noise-multiplier", "7.379", *B400, "--delta", "1e-10"]
-
-
 def run(*arguments, cwd=None, **environment):
     """The command in a process of its own, a fork; test_command_lines.py starts it."""
     return forking.run_command(list(map(str, arguments)), folder=cwd, environment={**os.environ, **environment})
-
-
-def test_account_knows_restarts_and_the_other_adjacency():
-    schema = tff_mf.FixedEpoch(min_sep=400, max_participations=5)
-    result = result_of(
-        *ACCOUNT, "--sampling", "fixed-epochs", "--set", "restart_every=800", "--set", "adjacency=replace-one"
-    )
-    blt = tff_mf.BLT.production("b400")
-    found = tff_mf.guarantee(blt, 4000, schema, noise_multiplier=7.379, restart_every=800, adjacency="replace-one")
-    assert (result["mu"], result["zcdp_rho"]) == (found.mu, found.zcdp_rho)
-    assert result["epsilon"] == found.epsilon(1e-10)
-    assert result["epsilon_by_pld"] == pytest.approx(found.epsilon(1e-10), abs=1e-6)
-    assert result["epsilon_from_zcdp"] > result["epsilon"]
-    assert result["adjacency"] == "replace-one"
 
 
 def test_show_draws(tmp_path):

@@ -1,5 +1,6 @@
 """`tff-mf plan`: the table, what it recommends, and the estimate of what noise leaves of a run."""
 
+import dataclasses
 import functools
 import json
 import math
@@ -127,13 +128,6 @@ def test_fitted_norms_are_a_row_of_their_own_and_not_recommended(found):
     assert "banded, fitted" not in {option.name for option in once}
 
 
-def test_the_recommendation_is_good_and_can_go_on(found):
-    rows = {row["name"]: row for row in found["mechanisms"]}
-    chosen = rows[found["recommended"]]
-    assert chosen["rms_loss"] <= 1.1 * min(row["rms_loss"] for row in rows.values() if not row["note"])
-    assert None not in chosen["rms_loss_if_wrong"].values()
-
-
 def option(name, loss, worst, rows):
     figures = {"rms_loss": loss, "memory_rows": rows}
     return compare.Option(
@@ -174,23 +168,11 @@ def test_memory_is_that_of_the_state_that_a_query_keeps(grid):
             assert each.figures["memory_bytes"] <= size <= each.figures["memory_bytes"] + 20_000, each.name
 
 
-def test_the_recommendation_does_not_depend_on_the_scale_of_c():
-    setting = MechanismSetting(rounds=64, participation=tff_mf.MinSep(min_sep=30, max_participations=3))
-    by_epsilon, by_noise = (
-        compare.recommend(compare.options(setting, delta=1e-6, **level))[0].name
-        for level in ({"epsilon": 3.0}, {"noise_multiplier": 2.0})
-    )
-    assert by_epsilon == by_noise
-
-
 def test_a_table_for_people_rounds_epsilon_up():
     shown = run("--noise-multiplier", "3")
     row = next(line.strip() for line in shown.stdout.splitlines() if line.strip().startswith("identity"))
     exact = tff_mf.epsilon(tff_mf.Identity(), 96, SCHEMA_OF_30, noise_multiplier=3.0, delta=1e-6, **PAPERS)
     assert 0 <= float(row.split()[3]) - exact <= 1e-3
-    shown = run("--epsilon", "4").stdout.splitlines()
-    sigma = float(next(line for line in shown if line.strip().startswith("identity")).split()[3])
-    assert tff_mf.epsilon(tff_mf.Identity(), 96, SCHEMA_OF_30, noise_multiplier=sigma, delta=1e-6, **PAPERS) <= 4
 
 
 def test_a_delta_that_no_report_would_take_is_refused_as_by_the_library():
@@ -203,9 +185,8 @@ def test_a_delta_that_no_report_would_take_is_refused_as_by_the_library():
 
 
 def test_a_delta_below_the_tail_of_every_grid_is_refused():
-    with pytest.raises(InputValueError, match="grid") as caught:
-        invoke(*ARGUMENTS[:-1], "1e-25", "--epsilon", "4", standalone_mode=False)
-    assert "delta=1e-25" in str(caught.value)
+    with pytest.raises(InputValueError, match=r"delta=1e-25.*grid"):
+        run("--delta", "1e-25", "--epsilon", "4")
 
 
 def test_long_searches_wait_until_asked_for():
@@ -251,12 +232,10 @@ def test_the_ratio_is_that_of_noise_that_is_drawn(mechanism):
 
 
 def test_a_simulated_cohort_counts_and_not_the_clients_that_train():
-    simulated = tff_mf.plan(
-        mechanism=tff_mf.Identity(), rounds=300, sampling=SCHEMA, delta=1e-6, noise_multiplier=2.0,
-        clients_per_round=20, cohort=200,
-    )  # fmt: skip
-    found = signal_to_noise.of_plan(simulated, 1000)
-    assert found == signal_to_noise.of_plan(plan(tff_mf.Identity(), cohort=200, noise_multiplier=2.0), 1000)
+    noise = {"noise_multiplier": 2.0}
+    simulated = dataclasses.replace(plan(tff_mf.Identity(), **noise), cohort=200)
+    expected = signal_to_noise.of_plan(plan(tff_mf.Identity(), cohort=200, **noise), 1000)
+    assert signal_to_noise.of_plan(simulated, 1000) == expected
 
 
 def test_what_is_advised_brings_the_noise_to_where_every_run_learned():
