@@ -118,8 +118,7 @@ class Trainer:
         self._step = tf.function(self._one_step, autograph=False, reduce_retracing=True)
 
     def _network(self, seed: int) -> object:
-        source = central.SOURCES["digits"]
-        return central.network(source.network, shape=source.shape, classes=source.classes, seed=seed)
+        return central.network("digits", seed=seed)
 
     def _one_step(self, row: object, state: object) -> object:
         import tensorflow as tf

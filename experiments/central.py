@@ -47,8 +47,6 @@ _BY_SAMPLES = ("balls-in-bins", "b-min-sep")
 # The order in which a data set is cut into parts; never the seed of a run, whose parts would then differ.
 _SPLIT_SEED = 0
 _DIGITS, _DIGITS_TEST = 1797, 297
-# Height and width of the smallest images that each network takes.
-_LEAST_SIDE = {"digits": 6, "kairouz-small": 13, "kairouz-vgg": 8}
 
 _Momentum = Annotated[float, Meta(ge=0, le=1 - 2**-20)]
 _Share = Annotated[float, Meta(ge=0, le=1)]
@@ -64,14 +62,12 @@ class ImageSource:
         examples: Number of training examples.
         shape: Height, width and channels.
         classes: Number of classes.
-        network: Name of the network that is usual for it.
         load: Returns its training and its test examples.
     """
 
     examples: int
     shape: tuple[int, int, int]
     classes: int
-    network: str
     load: Callable[[], tuple[Examples, Examples]]
 
 
@@ -99,9 +95,9 @@ def _as_examples(images: np.ndarray, labels: np.ndarray) -> Examples:
 
 
 SOURCES: Mapping[str, ImageSource] = {
-    "digits": ImageSource(_DIGITS - _DIGITS_TEST, (8, 8, 1), 10, "digits", _digits),
-    "mnist": ImageSource(60_000, (28, 28, 1), 10, "kairouz-small", lambda: _keras("mnist")),
-    "cifar10": ImageSource(50_000, (32, 32, 3), 10, "kairouz-vgg", lambda: _keras("cifar10")),
+    "digits": ImageSource(_DIGITS - _DIGITS_TEST, (8, 8, 1), 10, _digits),
+    "mnist": ImageSource(60_000, (28, 28, 1), 10, lambda: _keras("mnist")),
+    "cifar10": ImageSource(50_000, (32, 32, 3), 10, lambda: _keras("cifar10")),
 }
 
 
@@ -150,20 +146,19 @@ def split(name: str, validation_examples: int) -> ImageData:
     return ImageData(train=(images[kept], labels[kept]), validation=(images[held], labels[held]), test=test)
 
 
-def network(name: str, *, shape: Sequence[int], classes: int, seed: int) -> "tf.keras.Sequential":
-    """Returns a network for images of bytes, with logits as its result and weights that follow from a seed.
+def network(dataset: str, *, seed: int) -> "tf.keras.Sequential":
+    """Returns the network for a data set, with logits as its result and weights that follow from a seed.
 
-    `kairouz-small` and `kairouz-vgg` are the networks of Kairouz et al. (2021), table 2; activations (tanh), paddings,
-    pooling and initial weights are of the code that was released with the paper.
+    Those for `mnist` and `cifar10` are the networks of Kairouz et al. (2021), tables 2a and 2b; activations (tanh),
+    paddings, pooling and initial weights are of the code that was released with the paper (google-research/DP-FTRL).
 
     Example:
-        >>> network("digits", shape=(8, 8, 1), classes=10, seed=1).count_params()
+        >>> network("digits", seed=1).count_params()
         1258
     """
     import tensorflow as tf
     from tensorflow.keras import layers as parts
 
-    validation.one_of("network", name, tuple(_LEAST_SIDE))
     # Two layers with one seed would begin with the same weights.
     seeds = itertools.count(1000 * seed + 1)
 
@@ -177,25 +172,28 @@ def network(name: str, *, shape: Sequence[int], classes: int, seed: int) -> "tf.
     def dense(units: int, activation: str | None = "tanh") -> Any:
         return parts.Dense(units, activation=activation, kernel_initializer=initial("fan_avg"))
 
-    model = tf.keras.Sequential([parts.Input(tuple(shape)), parts.Rescaling(1 / 127.5, offset=-1)])
-    match name:
+    source = SOURCES[dataset]
+    model = tf.keras.Sequential([parts.Input(source.shape), parts.Rescaling(1 / 127.5, offset=-1)])
+    match dataset:
         case "digits":
             model.add(convolution(8, 3, padding="valid"))
             model.add(parts.MaxPooling2D(2))
             model.add(convolution(16, 2, padding="valid"))
-        case "kairouz-small":
+            model.add(parts.Flatten())
+        case "mnist":
             for layer in (convolution(16, 8, strides=2), convolution(32, 4, strides=2, padding="valid")):
                 model.add(layer)
                 model.add(parts.MaxPooling2D(2, strides=1))
-        case "kairouz-vgg":
+            model.add(parts.Flatten())
+            model.add(dense(32))
+        case "cifar10":
             for filters in (32, 64, 128):
                 model.add(convolution(filters, 3))
                 model.add(convolution(filters, 3))
                 model.add(parts.MaxPooling2D(2))
-    model.add(parts.Flatten())
-    if name != "digits":
-        model.add(dense({"kairouz-small": 32, "kairouz-vgg": 128}[name]))
-    model.add(dense(classes, activation=None))
+            model.add(parts.Flatten())
+            model.add(dense(128))
+    model.add(dense(source.classes, activation=None))
     return model
 
 
@@ -208,7 +206,6 @@ class CentralSettings(PrivacySettings, kw_only=True):
         epochs: Number k of epochs.
         batch_size: Number B of examples in a batch; with sampling, its expectation.
         dataset: `digits`, `mnist` or `cifar10`.
-        network: `digits`, `kairouz-small` or `kairouz-vgg`; `None` is the one that is usual for the data set.
         sampling: One of `SAMPLINGS`: `fixed-epochs`, in a fixed order; `poisson`, which is DP-SGD with `identity`; and
             others, whose batches are secret if they amplify. Of `balls-in-bins`, `groups` that are not given are as
             many as an epoch has rounds.
@@ -227,7 +224,6 @@ class CentralSettings(PrivacySettings, kw_only=True):
     epochs: Size
     batch_size: Size
     dataset: str = "digits"
-    network: str | None = None
     sampling: str = SAMPLINGS[0]
     learning_rate: Positive = 0.1
     momentum: _Momentum = 0.9
@@ -240,11 +236,6 @@ class CentralSettings(PrivacySettings, kw_only=True):
     def source(self) -> ImageSource:
         """The data set, which is not loaded yet."""
         return SOURCES[self.dataset]
-
-    @property
-    def chosen_network(self) -> str:
-        """The network."""
-        return self.network or self.source.network
 
     @property
     def examples(self) -> int:
@@ -275,15 +266,9 @@ class CentralSettings(PrivacySettings, kw_only=True):
 
     def check(self) -> None:
         """Refuses what can be refused without loading data or TensorFlow."""
-        source, chosen = self.source, self.chosen_network
-        if min(source.shape[:2]) < _LEAST_SIDE[chosen]:
+        if self.validation_examples >= self.source.examples:
             raise InputValueError(
-                f"network={chosen!r} needs images of at least {_LEAST_SIDE[chosen]} by {_LEAST_SIDE[chosen]} pixels, "
-                f"and the images of dataset={self.dataset!r} have {source.shape[0]} by {source.shape[1]}: take another."
-            )
-        if self.validation_examples >= source.examples:
-            raise InputValueError(
-                f"validation_examples={self.validation_examples} leaves none of the {source.examples} training "
+                f"validation_examples={self.validation_examples} leaves none of the {self.source.examples} training "
                 f"examples of dataset={self.dataset!r}: take fewer."
             )
         # Refuses a parameter that is missing, or does not go with the sampling.
@@ -318,7 +303,6 @@ class CentralSettings(PrivacySettings, kw_only=True):
         super().__post_init__()
         validation.one_of("sampling", self.sampling, SAMPLINGS)
         validation.one_of("dataset", self.dataset, tuple(SOURCES))
-        validation.one_of("network", self.chosen_network, tuple(_LEAST_SIDE))
 
     @property
     def sampling_settings(self) -> SamplingSettings:
@@ -476,7 +460,7 @@ def compiled_network(settings: CentralSettings) -> "tf.keras.Sequential":
     """Returns the network of a training, with SGD and its learning rates."""
     import tensorflow as tf
 
-    source, rates = settings.source, settings.learning_rate * settings.schedule.rates(settings.rounds)
+    rates = settings.learning_rate * settings.schedule.rates(settings.rounds)
 
     class _RoundRates(tf.keras.optimizers.schedules.LearningRateSchedule):
         def __call__(self, step: Any) -> Any:
@@ -486,7 +470,7 @@ def compiled_network(settings: CentralSettings) -> "tf.keras.Sequential":
             return {"rates": rates.tolist()}
 
     rate = _RoundRates() if settings.warmup or settings.cooldown else settings.learning_rate
-    model = network(settings.chosen_network, shape=source.shape, classes=source.classes, seed=settings.seed)
+    model = network(settings.dataset, seed=settings.seed)
     model.compile(
         tf.keras.optimizers.SGD(rate, momentum=settings.momentum),
         tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
@@ -524,7 +508,7 @@ class _States:
         return about
 
 
-def begun(settings: CentralSettings, folder: pathlib.Path, *, resume: bool, without_epsilon: bool) -> tff_mf.Plan:
+def plan_of_run(settings: CentralSettings, folder: pathlib.Path, *, resume: bool, without_epsilon: bool) -> tff_mf.Plan:
     """Returns the plan of a training, of one that is resumed with the mechanism and σ that it began with.
 
     A mechanism or a σ that differed in its last digit, on another machine, could not continue the noise of the first.

@@ -60,7 +60,7 @@ def train_central(
     else:
         folders.check_new(folder)
     settings = typed.convert(layer.values, CentralSettings)
-    plan = central.begun(settings, folder, resume=resume, without_epsilon=without_epsilon)
+    plan = central.plan_of_run(settings, folder, resume=resume, without_epsilon=without_epsilon)
     data = central.split(settings.dataset, settings.validation_examples)
     if chosen and chosen.notes and not resume:
         click.echo(f"{chosen.name}: {chosen.notes}", err=True)

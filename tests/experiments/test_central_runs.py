@@ -246,12 +246,12 @@ def test_a_run_whose_settings_were_changed_is_not_resumed(stopped, tmp_path):
 def test_a_resumed_run_has_the_noise_multiplier_that_it_began_with_and_calibrates_none(tmp_path):
     settings = CentralSettings(**{**DIGITS, "epochs": 2, "mechanism": "identity"})
     how = {"resume": True, "without_epsilon": False}
-    plan = central.begun(settings, tmp_path, **how)
+    plan = central.plan_of_run(settings, tmp_path, **how)
     # Another machine may calibrate another in the last digit.
     other = float(np.nextafter(plan.noise_multiplier, 100))
     begun = central.Begun(noise_multiplier=other, settings=settings)
     (tmp_path / "calibrated.json").write_bytes(msgspec.json.encode(begun))
-    assert central.begun(settings, tmp_path, **how).noise_multiplier == other
+    assert central.plan_of_run(settings, tmp_path, **how).noise_multiplier == other
 
 
 @pytest.mark.parametrize(
