@@ -437,12 +437,13 @@ def summary_of(plan: tff_mf.Plan, examples: int, **reached: Any) -> CentralSumma
     Formal guarantee: no ε is stated if anything forbids it, for the `reasons`. With secret batches `epsilon` is
     amplified, and `epsilon_if_batches_are_known` is not.
     """
-    wrong = statements.violations(plan.epsilon, plan.delta, examples)
+    epsilon = plan.epsilon
+    wrong = statements.violations(epsilon, plan.delta, examples)
     level = {"noise_multiplier": plan.noise_multiplier, "delta": plan.delta}
     plain = tff_mf.epsilon(plan.mechanism, plan.rounds, plan.participation, **level)
     return CentralSummary(
-        epsilon=None if wrong else plan.epsilon,
-        epsilon_if_batches_are_known=None if wrong else strict_json.finite(max(plan.epsilon, plain)),
+        epsilon=None if wrong else epsilon,
+        epsilon_if_batches_are_known=None if wrong else strict_json.finite(max(epsilon, plain)),
         adjacency=plan.guarantee.adjacency,
         amplified=plan.secret_cohorts,
         reasons=wrong,
