@@ -1,7 +1,5 @@
 """The data of clients that a private training reads, checked before anything is computed on them."""
 
-import contextlib
-import functools
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -14,10 +12,7 @@ import tff_mf
 from tff_mf.base import validation
 from tff_mf.base.errors import InputTypeError, InputValueError
 
-from ..sampling.data_source import ClientDatasets, Clients, CohortReader, check_ends
-
-# Of TFF, or clients whose data are read in another way.
-ClientData = tff.simulation.datasets.ClientData | Clients
+from ..sampling.data_source import ClientData, CohortReader, check_ends
 
 # TFF sends no larger dataset.
 MOST_DATASET_BYTES = 100 * 1024**2
@@ -42,14 +37,19 @@ def check_sent(argument: str, whose: str, elements: tf.data.Dataset | Sequence[A
     Raises:
         InputValueError: If a dataset has no end or calls Python, or the data are too large to be sent.
     """
-    if not isinstance(elements, tf.data.Dataset):
-        size = sum(array.nbytes for array in tf.nest.flatten(elements))
-        _check_size(argument, whose, size, most=_MOST_LIST_BYTES)
-        return
-    check_ends(argument, whose, elements)
-    variant = tf.data.experimental.to_variant(elements)
-    sent = tf.raw_ops.DatasetToGraphV2(input_dataset=variant, external_state_policy=_ANY_STATE).numpy()
-    _check_size(argument, whose, len(sent), most=MOST_DATASET_BYTES)
+    if isinstance(elements, tf.data.Dataset):
+        check_ends(argument, whose, elements)
+        variant = tf.data.experimental.to_variant(elements)
+        sent = tf.raw_ops.DatasetToGraphV2(input_dataset=variant, external_state_policy=_ANY_STATE).numpy()
+        size, most = len(sent), MOST_DATASET_BYTES
+    else:
+        sent, size, most = b"", sum(array.nbytes for array in tf.nest.flatten(elements)), _MOST_LIST_BYTES
+    if size > most:
+        raise InputValueError(
+            f"{argument}: the data of {whose} are {size:,} bytes, and at most {most:,} of a client can be sent to the "
+            "worker: keep them in files, with dataset.save(path), and pass tf.data.Dataset.load(path), which the "
+            "worker reads itself; or pass fewer, with .take(batches)."
+        )
     # Elements may contain the word too.
     if b"PyFunc" in sent and (python := _python_operations(sent)):
         raise InputValueError(
@@ -84,8 +84,8 @@ def warn_of_size(size: int, number: int, divisor: int) -> None:
     )
 
 
-class DataOfClients(contextlib.AbstractContextManager["DataOfClients"]):
-    """Reads and checks what a training trains and evaluates on; a thread that reads ahead ends with the block.
+class DataOfClients(CohortReader):
+    """Reads and checks what a training trains and evaluates on.
 
     Args:
         plan: The plan of the training.
@@ -93,16 +93,10 @@ class DataOfClients(contextlib.AbstractContextManager["DataOfClients"]):
     """
 
     def __init__(self, plan: tff_mf.Plan, taken: tff.Type) -> None:
+        super().__init__()
         self._plan, self._taken = plan, taken
-        self._reader = CohortReader()
-        # Tracing a data set takes a second: of the clients that train, and of those that evaluate.
-        self._datasets_of = functools.lru_cache(maxsize=2)(ClientDatasets)
         # Whether the first elements of a cohort were read, where nothing else says that there are any.
         self._looked = False
-
-    def begin(self, client_data: ClientData, clients: Sequence[str]) -> None:
-        """Begins to read the cohort that comes next."""
-        self._reader.begin(self._clients_of(client_data), clients)
 
     def of_cohort(
         self, cohort_data: Mapping[str, tf.data.Dataset] | ClientData, cohort: Sequence[str], number: int
@@ -119,7 +113,7 @@ class DataOfClients(contextlib.AbstractContextManager["DataOfClients"]):
             InputValueError: If there are data of another client, or data that no worker can read to their end.
         """
         if isinstance(cohort_data, ClientData):
-            data = self._read("cohort_data", cohort_data, cohort)
+            data = self._checked("cohort_data", cohort_data, cohort)
             self._check_sent(cohort, data, cohort, number)
             return data
         if not isinstance(cohort_data, Mapping):
@@ -152,7 +146,7 @@ class DataOfClients(contextlib.AbstractContextManager["DataOfClients"]):
             InputValueError: If there is no example, or data that no worker can read to their end.
         """
         if isinstance(data, ClientData):
-            datasets = self._read("data", data, data.client_ids)
+            datasets = self._checked("data", data, list(data.client_ids))
         else:
             datasets = list(data)
             self._check_elements("data", datasets)
@@ -165,22 +159,16 @@ class DataOfClients(contextlib.AbstractContextManager["DataOfClients"]):
             )
         return datasets
 
-    def __exit__(self, *error: object) -> None:
-        self._reader.__exit__(*error)
-
-    def _read(self, argument: str, client_data: ClientData, clients: Sequence[str]) -> list[Any]:
+    def _checked(self, argument: str, client_data: ClientData, clients: Sequence[str]) -> list[Any]:
         """Returns the data of clients, which may have been read already."""
-        source = self._clients_of(client_data)
+        source = self.source(client_data)
         self._check_type(argument, source.element_type)
         if missing := len(set(clients) - source.client_ids):
             raise InputValueError(
                 f"{argument} lacks {missing} clients of the cohort: pass the ClientData whose client_ids "
                 "training.cohorts was given, or {client: dataset} of the clients that are there."
             )
-        return self._reader.read(source, clients)
-
-    def _clients_of(self, client_data: ClientData) -> Clients:
-        return client_data if isinstance(client_data, Clients) else self._datasets_of(client_data)
+        return self.read(source, clients)
 
     def _check_sent(self, clients: Iterable[str], data: Sequence[Any], cohort: Sequence[str], number: int) -> None:
         """Raises unless the data of a cohort can be sent, and warns of clients without an element.
@@ -206,9 +194,9 @@ class DataOfClients(contextlib.AbstractContextManager["DataOfClients"]):
 
     def _check_elements(self, argument: str, datasets: Sequence[tf.data.Dataset]) -> None:
         """Raises unless each is a dataset of what the model takes: TFF says so below pages of its own calls."""
-        for each in datasets:
-            validation.instance(argument, each, tf.data.Dataset, "pass a tf.data.Dataset of each client")
-            self._check_type(argument, tff.types.tensorflow_to_type(each.element_spec))
+        for dataset in datasets:
+            validation.instance(argument, dataset, tf.data.Dataset, "pass a tf.data.Dataset of each client")
+            self._check_type(argument, tff.types.tensorflow_to_type(dataset.element_spec))
 
     def _check_type(self, argument: str, given: tff.Type) -> None:
         """Raises unless the model takes elements of a type."""
@@ -224,12 +212,3 @@ def _python_operations(sent: bytes) -> list[str]:
     graph = graph_pb2.GraphDef.FromString(sent)
     nodes = [*graph.node, *(node for function in graph.library.function for node in function.node_def)]
     return [node.name for node in nodes if "PyFunc" in node.op]
-
-
-def _check_size(argument: str, whose: str, size: int, *, most: int) -> None:
-    if size > most:
-        raise InputValueError(
-            f"{argument}: the data of {whose} are {size:,} bytes, and at most {most:,} of a client can be sent to the "
-            "worker: keep them in files, with dataset.save(path), and pass tf.data.Dataset.load(path), which the "
-            "worker reads itself; or pass fewer, with .take(batches)."
-        )

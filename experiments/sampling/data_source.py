@@ -2,11 +2,11 @@
 
 import abc
 import concurrent.futures
-import contextlib
+import functools
 import json
 import weakref
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, Self
 
 import tensorflow as tf
 import tensorflow_federated as tff
@@ -122,7 +122,11 @@ class ClientDatasets(Clients):
         return elements
 
 
-class CohortReader(contextlib.AbstractContextManager["CohortReader"]):
+# Of TFF, or clients whose data are read in another way.
+ClientData = tff.simulation.datasets.ClientData | Clients
+
+
+class CohortReader:
     """Reads cohorts, of which the next one may be read in a thread already; it has ended when the block ends.
 
     An error of reading is raised when its cohort is due.
@@ -131,17 +135,28 @@ class CohortReader(contextlib.AbstractContextManager["CohortReader"]):
     def __init__(self) -> None:
         self._thread = concurrent.futures.ThreadPoolExecutor(1)
         self._coming: tuple[Clients, list[str], concurrent.futures.Future[list[Any]]] | None = None
+        # Tracing a data set takes a second: of the clients that train, and of those that evaluate.
+        self._traced = functools.lru_cache(maxsize=2)(ClientDatasets)
 
-    def begin(self, source: Clients, clients: Sequence[str]) -> None:
+    def source(self, client_data: ClientData) -> Clients:
+        """Returns clients by what reads them."""
+        return client_data if isinstance(client_data, Clients) else self._traced(client_data)
+
+    def begin(self, client_data: ClientData, clients: Sequence[str]) -> None:
         """Begins to read the cohort that comes next."""
+        source = self.source(client_data)
         self._coming = source, list(clients), self._thread.submit(source.read, clients)
 
-    def read(self, source: Clients, clients: Sequence[str]) -> list[Any]:
+    def read(self, client_data: ClientData, clients: Sequence[str]) -> list[Any]:
         """Returns the data of a cohort, as `Clients.read` does."""
+        source = self.source(client_data)
         coming, self._coming = self._coming, None
         if coming is not None and coming[:2] == (source, list(clients)):
             return coming[2].result()
         return source.read(clients)
+
+    def __enter__(self) -> Self:
+        return self
 
     def __exit__(self, *error: object) -> None:
         self._thread.shutdown()

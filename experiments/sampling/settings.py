@@ -13,33 +13,20 @@ from tff_mf.base.errors import InputValueError
 
 _SCHEMA = ("min_sep", "max_participations")
 _CLOCK = ("hours", "round_minutes")
-_COHORTS = ("population", "clients_per_round")
-
-
-class _Word(msgspec.Struct, frozen=True, kw_only=True):
-    """What a word names: the class of a sampling, and of its fields those that must or may be given."""
-
-    kind: type[tff_mf.Sampling]
-    needs: tuple[str, ...] = ()
-    takes: tuple[str, ...] = ()
-    cohorts: tuple[str, ...] = ()
-
-
-_WORDS: Mapping[str, _Word] = {
-    "min-sep": _Word(kind=tff_mf.MinSep, needs=_SCHEMA),
-    "single": _Word(kind=tff_mf.SingleParticipation),
-    "fixed-epochs": _Word(kind=tff_mf.FixedEpoch, needs=_SCHEMA),
-    "spaced-epochs": _Word(kind=tff_mf.SpacedEpochs, needs=_SCHEMA),
-    # What a timer leads to is assumed, by the schema of min-sep, and the log of a run shows whether it was so.
-    "timer": _Word(kind=tff_mf.Timer, needs=_SCHEMA, takes=_CLOCK),
-    "poisson": _Word(kind=tff_mf.Poisson, cohorts=_COHORTS),
-    "cyclic-poisson": _Word(kind=tff_mf.CyclicPoisson, needs=("groups",), cohorts=_COHORTS),
-    "balls-in-bins": _Word(kind=tff_mf.BallsInBins, needs=("groups",)),
-    "b-min-sep": _Word(kind=tff_mf.BMinSep, needs=("min_sep",), cohorts=_COHORTS),
+_KINDS: Mapping[str, type[tff_mf.Sampling]] = {
+    "min-sep": tff_mf.MinSep,
+    "single": tff_mf.SingleParticipation,
+    "fixed-epochs": tff_mf.FixedEpoch,
+    "spaced-epochs": tff_mf.SpacedEpochs,
+    "timer": tff_mf.Timer,
+    "poisson": tff_mf.Poisson,
+    "cyclic-poisson": tff_mf.CyclicPoisson,
+    "balls-in-bins": tff_mf.BallsInBins,
+    "b-min-sep": tff_mf.BMinSep,
 }
-SAMPLINGS = tuple(_WORDS)
+SAMPLINGS = tuple(_KINDS)
 # Those that amplify where cohorts are secret.
-SECRET = tuple(word for word, each in _WORDS.items() if issubclass(each.kind, SecretSampling))
+SECRET = tuple(word for word, kind in _KINDS.items() if issubclass(kind, SecretSampling))
 DEFAULT = "min-sep"
 
 
@@ -70,24 +57,23 @@ class SamplingSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     round_minutes: float | None = None
 
     def __post_init__(self) -> None:
-        given, word = self.parameters, _WORDS[validation.one_of("sampling", self.sampling, SAMPLINGS)]
+        given, taken = self.parameters, parameters_of(self.sampling)
         for name, value in given.items():
-            if name not in (*word.needs, *word.takes):
-                others = ", ".join(repr(each) for each in SAMPLINGS if name in parameters_of(each))
+            if name not in taken:
+                others = ", ".join(repr(word) for word in SAMPLINGS if name in parameters_of(word))
                 raise InputValueError(
                     f"{name}={value!r} does not go with sampling={self.sampling!r}: leave it out, or take another "
                     f"sampling: {others}."
                 )
-        missing = [name for name in word.needs if name not in given]
-        if "hours" in given and "round_minutes" not in given:
-            missing.append("round_minutes")
-        if "round_minutes" in given and "hours" not in given:
-            missing.append("hours")
+        needed = [name for name in taken if name not in _CLOCK]
+        if any(name in given for name in _CLOCK):
+            needed += _CLOCK
+        missing = [name for name in needed if name not in given]
         if missing:
             often = ": say how often a client may take part, or take sampling='single' for at most once"
             raise InputValueError(
                 f"{' and '.join(missing)} missing, which sampling={self.sampling!r} needs"
-                f"{often if word.needs == _SCHEMA else ''}."
+                f"{often if {*_SCHEMA} == {*needed} else ''}."
             )
         # Checks the values.
         _ = self._of_few
@@ -100,10 +86,10 @@ class SamplingSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
             >>> SamplingSettings.of(tff_mf.BallsInBins(groups=4, clients_per_round=5)).parameters
             {'groups': 4}
         """
-        for word, each in _WORDS.items():
-            if type(sampling) is each.kind and each.kind is not tff_mf.Timer:
-                values = {name: getattr(sampling, name) for name in (*each.needs, *each.takes)}
-                return cls(sampling=word, **values)
+        for word, kind in _KINDS.items():
+            # What a timer leads to is not in it.
+            if type(sampling) is kind and kind is not tff_mf.Timer:
+                return cls(sampling=word, **{name: getattr(sampling, name) for name in parameters_of(word)})
         raise InputValueError(f"sampling={sampling!r} has no word: take one of {', '.join(SAMPLINGS)}.")
 
     @property
@@ -115,7 +101,7 @@ class SamplingSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     @property
     def sampler(self) -> str:
         """The public name of what draws the cohorts, for a report."""
-        return f"tff_mf.{_WORDS[self.sampling].kind.__name__}"
+        return f"tff_mf.{_KINDS[self.sampling].__name__}"
 
     @property
     def is_secret(self) -> bool:
@@ -129,18 +115,17 @@ class SamplingSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
             population: Number of clients; `None` if it is not known, which some samplings need not.
             clients_per_round: Size of a cohort, for some samplings on average; `None` likewise.
         """
-        word, cohorts = _WORDS[self.sampling], {"population": population, "clients_per_round": clients_per_round}
-        missing = [name for name in word.cohorts if cohorts[name] is None]
-        if missing:
-            raise InputValueError(f"{' and '.join(missing)} missing, which sampling={self.sampling!r} needs.")
-        values: dict[str, Any] = {**cohorts, **self.parameters}
-        if word.kind is tff_mf.BMinSep:
-            return tff_mf.BMinSep.of_population(**values)
+        kind = _KINDS[self.sampling]
+        make = kind.of_population if kind is tff_mf.BMinSep else kind
+        values: dict[str, Any] = {"population": population, "clients_per_round": clients_per_round, **self.parameters}
         if "hours" in values:
             # They replace the rounds of the timer.
             del values["min_sep"]
-        fields = inspect.signature(word.kind).parameters
-        return word.kind(**{name: value for name, value in values.items() if name in fields})
+        fields = inspect.signature(make).parameters
+        missing = [name for name in fields if fields[name].default is inspect.Parameter.empty and values[name] is None]
+        if missing:
+            raise InputValueError(f"{' and '.join(missing)} missing, which sampling={self.sampling!r} needs.")
+        return make(**{name: value for name, value in values.items() if name in fields})
 
     def schema(self, rounds: int) -> tff_mf.Participation:
         """Returns the schema that holds for whoever knows the cohorts; for a timer, the one that is assumed.
@@ -167,7 +152,9 @@ def parameters_of(sampling: str) -> Sequence[str]:
 
     Example:
         >>> parameters_of("cyclic-poisson")
-        ('groups',)
+        ['groups']
     """
-    word = _WORDS[validation.one_of("sampling", sampling, SAMPLINGS)]
-    return (*word.needs, *word.takes)
+    kind = _KINDS[validation.one_of("sampling", sampling, SAMPLINGS)]
+    # What a timer leads to is assumed, by the schema of min-sep, and the log of a run shows whether it was so.
+    fields = {*inspect.signature(kind).parameters, *(_SCHEMA if kind is tff_mf.Timer else ())}
+    return [name for name in PARAMETERS if name in fields]
