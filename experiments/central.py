@@ -24,8 +24,8 @@ from .output.typed import CountOrZero, NonNegative, Positive, Record, Size
 from .runs import folders, layers, metrics, server_loop, statements
 from .runs.layers import PresetFolder
 from .runs.names import CALIBRATED, CHECKPOINTS, MECHANISM, METRICS, SETTINGS_TOML, SUMMARY
-from .runs.privacy_settings import PrivacySettings
 from .runs.rules import Rules, check_same
+from .runs.settings import PrivacySettings
 from .runs.statements import Reason
 from .sampling.settings import SamplingSettings
 

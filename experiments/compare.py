@@ -40,12 +40,11 @@ from .output.typed import Number, Record
 from .runs import folders, layers, statements
 from .runs.initial_model import SQLITE, given
 from .runs.layers import Layer
-from .runs.metrics import read_metrics
+from .runs.metrics import Summary, read_metrics
 from .runs.names import CHECKPOINTS, COHORTS, METRICS, REPORT, SUMMARY
 from .runs.run_record import read_record
 from .runs.settings import FIELDS, RunSettings
 from .runs.statements import REFUSED, Claim
-from .runs.summary import Summary
 from .training.datasets import named_data
 
 SPECS = pathlib.Path(__file__).parent / "specs"

@@ -15,7 +15,7 @@ import tff_mf
 from tff_mf.base import validation
 from tff_mf.numerics import digits
 
-from .runs import derived
+from .runs.settings import rmse_of_plan
 
 # Noise over signal: up to the first every run learned, with a rate that fits, and from the second on none.
 LEARNS = 0.1
@@ -56,7 +56,7 @@ def of_plan(plan: tff_mf.Plan, dimension: int) -> Signal:
         >>> f"{found.noise_to_signal:.2f} {found.hopeless} {found.cohort_needed}"
         '2.51 True 503'
     """
-    noise = derived.rmse_of_plan(plan) * math.sqrt(validation.whole("dimension", dimension))
+    noise = rmse_of_plan(plan) * math.sqrt(validation.whole("dimension", dimension))
     ratio, schema = noise / plan.rounds, plan.participation
     cohort = math.ceil(plan.cohort * ratio / LEARNS) if math.isfinite(ratio) else None
     apart = max(schema.min_sep, -(-plan.rounds // schema.max_participations))
@@ -79,7 +79,7 @@ def largest_dimension(plan: tff_mf.Plan) -> int | None:
         >>> largest_dimension(plan)
         1584
     """
-    error = derived.rmse_of_plan(plan)
+    error = rmse_of_plan(plan)
     return math.floor((LEARNS * plan.rounds / error) ** 2) if error else None
 
 

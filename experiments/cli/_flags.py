@@ -12,8 +12,7 @@ from tff_mf.planning import MechanismSetting, by_name
 
 from ..output import progress, typed
 from ..output.typed import NonNegative, OpenUnit, Part, Positive, Record, Size
-from ..runs.derived import AUTO, NONE, grid_of
-from ..runs.settings import RunSettings
+from ..runs.settings import AUTO, NONE, RunSettings, grid_of
 from ..sampling.settings import DEFAULT, PARAMETERS, SECRET, SamplingSettings
 
 _WITH_RATES = ("learning-rates", "momentum-with-rates")

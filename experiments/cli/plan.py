@@ -19,7 +19,7 @@ from .. import signal_to_noise
 from ..output import progress
 from ..output.console import Block, Facts, Table
 from ..runs import amplification, folders, statements
-from ..runs.derived import AUTO, NONE, PAPERS_DIMENSION, grid_of
+from ..runs.settings import AUTO, NONE, PAPERS_DIMENSION, grid_of
 from ..sampling.settings import DEFAULT, SECRET, SamplingSettings, parameters_of
 from . import _options, account
 from ._flags import Flags

@@ -14,8 +14,8 @@ from tff_mf.base import required_packages
 from ..output.console import Block, Facts
 from ..runs import folders, layers, statements
 from ..runs.folders import ExecutionSettings
+from ..runs.metrics import Summary
 from ..runs.settings import RunSettings
-from ..runs.summary import Summary
 from . import _options, _screens
 from ._screens import Answer
 
@@ -26,24 +26,6 @@ _OPTIONS = (
 )
 # What else --set gives: how the run is executed, and a seed of the noise, with which there is no privacy.
 _EXECUTION = ("checkpoint_every", "clients_at_once", "threads", "restarts")
-
-
-class Trained(Summary, kw_only=True):
-    """What `train` answers: the summary of the run, and what it guarantees.
-
-    Attributes:
-        min_sep: b of the participation schema.
-        max_participations: Its k.
-        kept: Whether participation kept it, by the log.
-        claim: The claim of the report.
-        signal: What the noise leaves to learn from, as it was estimated before the run.
-    """
-
-    min_sep: int
-    max_participations: int
-    kept: bool
-    claim: statements.Claim
-    signal: dict[str, Any]
 
 
 @_options.command
@@ -91,6 +73,7 @@ def train(
     settings = layers.settings(layer)
     from .. import signal_to_noise
     from ..output import progress
+    from ..training.datasets import named_data
 
     privacy = _planned(settings, path, insecure_seed, resume=resume, without_epsilon=without_epsilon)
     if chosen and chosen.notes:
@@ -101,7 +84,7 @@ def train(
     if signal.hopeless and not (force or resume):
         click.echo("Continue anyway with --force.", err=True)
         raise SystemExit(1)
-    data = _data(settings.dataset, None if without_epsilon else privacy)
+    data = named_data.data_file(settings.dataset)
     with progress.rounds(settings.rounds, pathlib.Path(settings.mechanism).stem) as on_round:
         # In seconds, in which the bar is there.
         from ... import aggregators
@@ -113,16 +96,17 @@ def train(
             result = program.run(settings, privacy, without_epsilon=without_epsilon, **more)
         except aggregators.WorkerLostError as error:
             raise SystemExit(f"tff-mf: {error} (--resume)") from None
-    schema = privacy.participation
-    trained = Trained(
-        **msgspec.structs.asdict(result.summary),
-        min_sep=schema.min_sep,
-        max_participations=schema.max_participations,
-        kept=result.holds,
-        claim=result.claim,
-        signal=dataclasses.asdict(signal),
-    )
-    return Answer(msgspec.to_builtins(trained), words(trained, path), failed=not result.holds)
+    claim, schema = result.report.claim, privacy.participation
+    is_kept = all(reason.field != "participation" for reason in claim.reasons)
+    facts = {
+        **msgspec.to_builtins(result.summary),
+        "min_sep": schema.min_sep,
+        "max_participations": schema.max_participations,
+        "kept": is_kept,
+        "claim": statements.facts(claim),
+        "signal": dataclasses.asdict(signal),
+    }
+    return Answer(facts, _words(result.summary, claim, schema, path, is_kept=is_kept), failed=not is_kept)
 
 
 def _planned(
@@ -130,7 +114,7 @@ def _planned(
 ) -> tff_mf.Plan:
     """Returns the privacy plan of a run; what can be refused is, all at once, before a mechanism is optimized."""
     from ..runs import run_record
-    from ..runs.together import check_together
+    from ..runs.settings import check_together
     from ..training.datasets import named_data
 
     begun = run_record.begun_record(folder) if resume else None
@@ -151,44 +135,36 @@ def _planned(
     if not resume:
         checks += [settings.check, lambda: folders.check_new(folder)]
     check_together(checks)
-    initial_model = run_record.initial_model_of(settings, begun)
-    # A mechanism that differed in its last digit, or σ, could not continue the noise of the first.
-    mechanism = folders.begun_mechanism(folder) if resume else None
-    planned = settings if begun is None else begun.training
-    privacy = planned.privacy_plan(mechanism or settings.build_mechanism(), insecure_seed)
+    if begun is not None:
+        # A mechanism, or σ, that differed in its last digit could not continue the noise of the first.
+        privacy = dataclasses.replace(begun.plan, insecure_seed=insecure_seed)
+    else:
+        mechanism = folders.begun_mechanism(folder) if resume else None
+        privacy = settings.privacy_plan(mechanism or settings.build_mechanism(), insecure_seed)
     # Refused here if there is no noise to propose it from.
     settings.chosen_rate(privacy)
     if not without_epsilon:
-        statements.check_statable(privacy, initial_model)
+        statements.check_statable(privacy, run_record.initial_model_of(settings, begun))
     return privacy
 
 
-def _data(dataset: str, stated: tff_mf.Plan | None) -> pathlib.Path:
-    """Returns the file of a data set, which has enough clients for the δ of a plan whose ε is to be stated."""
-    from ..training.datasets import named_data, sqlite
-
-    data = named_data.data_file(dataset)
-    if stated is not None:
-        clients = len(sqlite.clients(sqlite.checked(data), sqlite.TRAIN))
-        statements.check_statable(stated, population=stated.deployed_population(clients))
-    return data
-
-
-def words(trained: Trained, folder: pathlib.Path) -> list[Block]:
+def _words(
+    summary: Summary, claim: statements.Claim, schema: tff_mf.Participation, folder: pathlib.Path, *, is_kept: bool
+) -> list[Block]:
     """Returns what a run reached, and what it guarantees."""
-    b, k = trained.min_sep, trained.max_participations
-    schema = "one round of a client at most" if k == 1 else f"at most {k} rounds of a client, {b} or more apart"
-    reached = (trained.accuracy, trained.validation_accuracy, trained.baseline_accuracy)
+    b, k = schema.min_sep, schema.max_participations
+    contract = "one round of a client at most" if k == 1 else f"at most {k} rounds of a client, {b} or more apart"
+    reached = (summary.accuracy, summary.validation_accuracy, summary.baseline_accuracy)
     accuracy, validation, baseline = (f"{100 * each:.1f} %" for each in reached)
     rows = {
         "Accuracy": (
-            f"{accuracy} test ({trained.test_sentences:,} sentences); {validation} validation "
-            f"({trained.validation_sentences:,}, {trained.validation_split} clients); "
+            f"{accuracy} test ({summary.test_sentences:,} sentences); {validation} validation "
+            f"({summary.validation_sentences:,}, {summary.validation_split} clients); "
             f"always the most frequent word: {baseline}"
         ),
-        "Privacy": statements.line(trained.claim),
-        "Not checked": "; ".join(trained.claim.not_checked),
-        "Contract": f"{schema}: {'kept' if trained.kept else 'BROKEN'}, by the log",
+        "Privacy": statements.line(claim),
+        "Not checked": "; ".join(claim.not_checked),
+        "Contract": f"{contract}: {'kept' if is_kept else 'BROKEN'}, by the log",
         "Files": str(folder),
     }
     return [Facts([*rows.items()])]

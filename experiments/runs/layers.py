@@ -7,7 +7,7 @@ import os
 import pathlib
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 import msgspec
 
@@ -121,9 +121,9 @@ def settings(layer: Layer, where: str = "") -> RunSettings:
 
 def if_whole(layer: Layer, kind: type[Record] = RunSettings) -> Any:
     """Returns the settings of a layer that has all that a run needs; `None` if some of it is still to be given."""
-    given = {name for name, value in layer.values.items() if value is not None}
     required = {field.name for field in msgspec.structs.fields(kind) if field.required}
-    return typed.convert(layer.values, kind) if given & {"epsilon", "noise_multiplier"} and required <= given else None
+    whole = required <= layer.values.keys() and layer.values.keys() & {"epsilon", "noise_multiplier"}
+    return typed.convert(layer.values, kind) if whole else None
 
 
 def shown(layer: Layer, kind: type[Record] = RunSettings) -> dict[str, dict[str, Any]]:
@@ -137,10 +137,7 @@ def shown(layer: Layer, kind: type[Record] = RunSettings) -> dict[str, dict[str,
     }
 
 
-_Run = TypeVar("_Run")
-
-
-class Row(Record, Generic[_Run]):
+class Row(Record):
     """A row of a paper's table: settings that belong together, and the results published for them.
 
     Attributes:
@@ -150,22 +147,22 @@ class Row(Record, Generic[_Run]):
         source: Where in the paper the row is.
     """
 
-    when: _Run
+    when: dict[str, Any]
     source: str
-    run: _Run | None = None
+    run: dict[str, Any] = msgspec.field(default_factory=dict)
     published: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
-class _PresetFile(Record, Generic[_Run]):
-    """The file of a preset."""
+class _PresetFile(Record):
+    """The file of a preset; `extends` names another, over which it is laid."""
 
     title: str
-    paper: str | None = None
-    notes: str | None = None
+    paper: str = ""
+    notes: str = ""
     extends: str | None = None
-    run: _Run | None = None
+    run: dict[str, Any] = msgspec.field(default_factory=dict)
     sources: dict[str, str] = msgspec.field(default_factory=dict)
-    row: Sequence[Row[_Run]] = ()
+    row: Sequence[Row] = ()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -186,15 +183,15 @@ class Preset:
     paper: str
     notes: str
     layer: Layer
-    rows: Sequence[Row[Mapping[str, Any]]]
+    rows: Sequence[Row]
 
     def over(self, upper: Layer) -> Layer:
         """Returns the preset overridden by `upper`; a row that fits the result overrides the preset and not `upper`."""
         result = laid([self.layer, upper])
         row = self.row(result.values)
-        return result if row is None else laid([self.layer, Layer.of(row.run or {}, row.source), upper])
+        return result if row is None else laid([self.layer, Layer.of(row.run, row.source), upper])
 
-    def row(self, values: Mapping[str, Any]) -> Row[Mapping[str, Any]] | None:
+    def row(self, values: Mapping[str, Any]) -> Row | None:
         """Returns the first row whose conditions hold for `values`, or None.
 
         A row is for the preset's own mechanism unless it names another: settings chosen for one do not suit the next.
@@ -224,37 +221,34 @@ class PresetFolder:
         if name not in self.names():
             meant = validation.did_you_mean(name, self.names(), always=True)
             raise InputValueError(f"preset={name!r} is none of {', '.join(self.names())}{meant}")
-        return self._parsed(name, self.path / f"{name}.toml")
+        return self.read(name, self.path / f"{name}.toml")
 
-    def _parsed(self, name: str, path: pathlib.Path) -> Preset:
-        where = f"preset {name}"
-        content = typed.convert(read_toml(path), typed.file_of(_PresetFile, self.kind), where)
-        values = typed.given(content.run)
-        for each in values.keys() ^ content.sources.keys():
-            raise InputValueError(f"{where}: {each!r} must be in both of [run] and [sources].")
-        layer = Layer(values=values, sources=content.sources)
-        base = self.load(content.extends) if content.extends else None
-        return Preset(
-            name=name,
-            title=content.title,
-            paper=content.paper or (base.paper if base else ""),
-            notes=" ".join((content.notes or (base.notes if base else "")).split()),
-            layer=laid([base.layer, layer]) if base else layer,
-            rows=[
-                msgspec.structs.replace(row, when=typed.given(row.when), run=typed.given(row.run))
-                for row in content.row
-            ],
-        )
+    def read(self, name: str, path: pathlib.Path) -> Preset:
+        """Returns the preset in a file."""
+        content = typed.convert(read_toml(path), _PresetFile, f"preset {name}")
+        layer, paper, notes = Layer(values=content.run, sources=content.sources), content.paper, content.notes
+        if content.extends is not None:
+            base = self.load(content.extends)
+            layer, paper, notes = laid([base.layer, layer]), paper or base.paper, notes or base.notes
+        title, notes = content.title, " ".join(notes.split())
+        return Preset(name=name, title=title, paper=paper, notes=notes, layer=layer, rows=content.row)
 
 
 PRESETS = PresetFolder(path=pathlib.Path(__file__).parent / "presets", kind=RunSettings)
 
 
-class _SettingsFile(Record, Generic[_Run]):
+class _SettingsFile(Record):
     """The settings of a run, and the name of the preset that they are laid over."""
 
-    run: _Run | None = None
+    run: dict[str, Any] = msgspec.field(default_factory=dict)
     preset: str | None = None
+
+
+def _read(path: pathlib.Path, kind: type[Record]) -> tuple[str | None, Layer]:
+    """Returns the preset that a TOML file names, and its settings."""
+    content = typed.convert(read_toml(path), _SettingsFile, str(path))
+    values = typed.given(typed.convert(content.run, typed.partial(kind), f"{path} [run]"))
+    return content.preset, Layer.of(values, str(path))
 
 
 def resolve(
@@ -273,16 +267,14 @@ def resolve(
         folder: The presets, all of the kind of settings that is resolved.
     """
     upper = Layer.of({name: value for name, value in flags.items() if value is not None}, FLAG)
+    named = None
     if config is not None:
-        content = typed.convert(read_toml(config), typed.file_of(_SettingsFile, folder.kind), str(config))
-        upper = laid([Layer.of(typed.given(content.run), str(config)), upper])
-        if preset is None and content.preset is not None:
-            with sourced({"preset": str(config)}):
-                folder.load(content.preset)
-        preset = preset or content.preset
-    if preset is None:
+        named, lower = _read(config, folder.kind)
+        upper = laid([lower, upper])
+    if preset is None and named is None:
         return None, upper
-    chosen = folder.load(preset)
+    with sourced({} if preset else {"preset": str(config)}):
+        chosen = folder.load(preset or str(named))
     return chosen, chosen.over(upper)
 
 
@@ -308,24 +300,24 @@ def begun(layer: Layer, folder: pathlib.Path, kind: type[Record] = RunSettings) 
         if (folder / RUN_JSON).is_file():
             raise InputValueError(f"out={str(folder)!r} lacks {SETTINGS_TOML}, the settings of its run: restore it.")
         return layer
-    values = typed.given(typed.convert(read_toml(path), typed.file_of(_SettingsFile, kind), str(path)).run)
-    check_same(layer.values, {name: values.get(name) for name in layer.values}, run=str(folder))
-    return Layer.of(values, str(path))
+    _, kept = _read(path, kind)
+    check_same(layer.values, {name: kept.values.get(name) for name in layer.values}, run=str(folder))
+    return kept
 
 
 def placed(layer: Layer, fields: Sequence[str] = FILES) -> Layer:
     """Returns a layer whose files have absolute paths, so that it means the same in every folder."""
-    names = {*by_name.names(), *by_name.production(), *EMBEDDED}
-    given = {name: layer.values[name] for name in fields if isinstance(layer.values.get(name), str)}
-    # What is no file is refused later, as it was typed.
-    placed = {name: _absolute(value) for name, value in given.items() if value not in names}
-    files = {name: value for name, value in placed.items() if os.path.exists(value.removeprefix(SQLITE))}
-    return dataclasses.replace(layer, values={**layer.values, **files})
-
-
-def _absolute(value: str) -> str:
-    prefix = SQLITE if value.startswith(SQLITE) else ""
-    return prefix + os.path.abspath(value.removeprefix(prefix))
+    values = dict(layer.values)
+    for name in fields:
+        value = values.get(name)
+        if not isinstance(value, str) or value in (*by_name.names(), *by_name.production(), *EMBEDDED):
+            continue
+        prefix = SQLITE if value.startswith(SQLITE) else ""
+        path = os.path.abspath(value.removeprefix(prefix))
+        # What is no file is refused later, as it was typed.
+        if os.path.exists(path):
+            values[name] = prefix + path
+    return dataclasses.replace(layer, values=values)
 
 
 def as_toml(values: Mapping[str, Any]) -> str:

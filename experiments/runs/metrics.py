@@ -1,9 +1,8 @@
-"""The metrics of a run, round by round."""
+"""The metrics of a run, round by round, and the summary of its model."""
 
 import csv
 import dataclasses
 import io
-import logging
 import math
 import pathlib
 import statistics
@@ -12,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from tff_mf.base.errors import InputValueError
 
 from ..output import files
+from ..output.typed import Number, Record
 
 ROUND, SECONDS = "round", "seconds"
 LOSS, ACCURACY = "loss", "accuracy_without_out_of_vocab_or_end_of_sentence"
@@ -20,9 +20,50 @@ HARMLESS = frozenset({ROUND, SECONDS})
 # Whom evaluation is on, in `released_without_noise` of run.json. StackOverflow's test split is by date, and has users
 # who train.
 NOT_TRAINING, ALSO_TRAINING = "clients that do not train", "other sentences of clients that train"
-_LOG = logging.getLogger(__name__)
 # Choquette-Choo et al. (2023), tables 6 and 7: 400 rounds, of 2,052. Shorter runs: the same part of them.
 _SMOOTHED_ROUNDS, _SMOOTHED_PART = 400, 5
+
+
+class Quality(Record, kw_only=True):
+    """How good the final model of a run is.
+
+    Attributes:
+        accuracy: On test sentences, over known words.
+        baseline_accuracy: Of always the most frequent word, on the same sentences.
+        loss: On the same sentences; `None` if the model diverged.
+        test_sentences: Number of test sentences.
+        validation_accuracy: On validation sentences, after the last round.
+        validation_accuracy_smoothed: The mean of the last evaluations (`smoothed`).
+        validation_sentences: Number of validation sentences.
+        validation_split: The clients that they are of.
+    """
+
+    accuracy: Number
+    baseline_accuracy: Number
+    loss: Number | None
+    test_sentences: int
+    validation_accuracy: Number
+    validation_accuracy_smoothed: Number
+    validation_sentences: int
+    validation_split: str
+
+
+class Summary(Quality, kw_only=True):
+    """The content of `summary.json`. It states no guarantee: reports do.
+
+    Attributes:
+        model_sha256: SHA-256 of the file of the model.
+        parameters: Number of the model's parameters.
+        dropped_participations: How often a client that was chosen dropped out.
+        seconds: Seconds that the rounds took; 0 if the cohorts are secret.
+        tff_mf_version: The version that trained.
+    """
+
+    model_sha256: str
+    parameters: int
+    dropped_participations: int
+    seconds: Number
+    tff_mf_version: str
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -132,25 +173,6 @@ def write_metrics(path: pathlib.Path, rows: Iterable[Mapping[str, object]]) -> N
     writer.writeheader()
     writer.writerows(rows)
     files.write_atomically(path, text.getvalue())
-
-
-def restore_metrics(path: pathlib.Path, round_number: int, history: Sequence[Mapping[str, float]]) -> None:
-    """Rewrites the metrics of all rounds from the checkpoint if the file differs from it, with a warning.
-
-    The durations of the rounds are lost then.
-    """
-    if not round_number:
-        return
-    expected = {number: {ROUND: str(number)} for number in range(1, round_number + 1)}
-    for row in history:
-        expected[int(row[ROUND])] = {name: str(value) for name, value in row.items()}
-    metrics = read_metrics(path)
-    kept = [row for row in metrics.rows if row[ROUND] in map(str, expected)]
-    found = [{name: text for name, text in row.items() if text and name != SECONDS} for row in kept]
-    if found == list(expected.values()) and not metrics.problems:
-        return
-    _LOG.warning("%r was damaged: it is written anew, from the checkpoint of round %d.", str(path), round_number)
-    write_metrics(path, expected.values())
 
 
 def _lines(text: str, problems: list[str]) -> list[list[str]]:

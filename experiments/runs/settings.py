@@ -1,33 +1,40 @@
-"""The settings of a run: one type, which presets, files and flags become, which trains, and which `run.json` keeps."""
+"""The settings of a run: what presets, files and flags become, what a plan is made of, and what `run.json` keeps."""
 
 import functools
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Iterable, Sequence
 from typing import Annotated, Any
 
 import msgspec
+import numpy as np
 from msgspec import Meta
 
 import tff_mf
 from tff_mf.base import validation
-from tff_mf.base.errors import InputValueError
+from tff_mf.base.errors import InputError, InputValueError
 from tff_mf.mechanisms.grid import check_rows as check_noise_rows
-from tff_mf.planning import MechanismSetting, by_name, check_restarts, checked_cohort
+from tff_mf.planning import MechanismSetting, by_name, check_level, check_restarts, checked_cohort
+from tff_mf.problem.grids import FEWEST_BITS, MOST_BITS
+from tff_mf.sensitivities.losses import restart_errors
 
-from ..output.typed import Count, NonNegative, Number, OpenUnit, Part, Positive, Size, Whole, fields_of
+from ..output import progress, typed
+from ..output.typed import Count, NonNegative, Number, OpenUnit, Part, Positive, Record, Size, Whole
 from ..sampling.settings import DEFAULT, SECRET, SamplingSettings
-from . import derived
-from .derived import AUTO, NONE, dimension_of, grid_of
 from .initial_model import DEFAULT_DATASET
-from .privacy_settings import PrivacySettings
-from .together import check_together
 
-ALGORITHMS = ("fed-avg", "fed-sgd")
-MODELS = ("lstm", "conv")
+AUTO, NONE = "auto", "none"
+# Parameters of the model of the papers' StackOverflow experiments.
+PAPERS_DIMENSION = 4_050_748
+# Words that the convolution sees at once.
+KERNEL_WORDS = 3
+# As many as TFF's task adds to the words: padding, unknown, beginning and end of a sentence.
+_SPECIAL_WORDS = 4
+# The line on which the banded MF paper found the best rates: log η = slope·log L_e + intercept, rounded to powers.
+_SLOPE, _INTERCEPT, _RATES_APART = -0.95, -4.64, 1.7
+_OF_MECHANISM = ("buffers", "bands", "unit_norms", "objective")
 # Those whose steps are no linear function of the updates, and the τ of their paper (Reddi et al., 2021).
 ADAPTIVE_OPTIMIZERS = ("adam", "adagrad", "yogi")
-SERVER_OPTIMIZERS = ("sgdm", "dp-ftrl", *ADAPTIVE_OPTIMIZERS)
 _ADAPTIVITY = 1e-3
-VALIDATION_SPLITS = ("heldout", "test")
 ALL, PROPOSED = "all", "proposed"
 # The default. Runs at a fraction of the size use it in place of `all`, whose number is not known yet.
 TEST_EXAMPLES = 20_000
@@ -45,6 +52,113 @@ _Batch = Annotated[int, Meta(ge=1, le=2**20)]
 _Shuffled = Annotated[int, Meta(ge=1, le=2**24)]
 _Evaluated = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 _Adaptivity = Annotated[float, Meta(ge=1e-12, le=1)]
+
+
+class TogetherError(InputValueError):
+    """Several values that are wrong at once.
+
+    Attributes:
+        errors: What is wrong with each.
+    """
+
+    def __init__(self, errors: Sequence[InputError]) -> None:
+        numbered = (f"({number}) {error}" for number, error in enumerate(errors, start=1))
+        super().__init__(" ".join(numbered))
+        self.errors = errors
+        self.sources = {name: source for error in errors for name, source in error.sources.items()}
+
+
+def check_together(checks: Iterable[Callable[[], object]]) -> None:
+    """Makes all checks, and raises what they raised: a single error as it is.
+
+    Example:
+        >>> def refuse(text):
+        ...     raise InputValueError(text)
+        >>> check_together([lambda: refuse("rounds=0."), lambda: None, lambda: refuse("delta=2.")])
+        Traceback (most recent call last):
+        tff_mf.experiments.runs.settings.TogetherError: (1) rounds=0. (2) delta=2.
+    """
+    found: dict[str, InputError] = {}
+    for check in checks:
+        try:
+            check()
+        except TogetherError as error:
+            found |= {str(each): each for each in error.errors}
+        except InputError as error:
+            found[str(error)] = error
+    if len(found) > 1:
+        raise TogetherError(list(found.values()))
+    for error in found.values():
+        raise error
+
+
+class PrivacySettings(Record, kw_only=True):
+    """The settings of every private training, of clients or of examples, that its mechanism and noise follow from.
+
+    Attributes:
+        delta: δ of the guarantee; well below 1 / population.
+        mechanism: `blt`, `scaled-blt`, `banded`, `banded-toeplitz` or `dense`, optimized for the run;
+            `tree-full`, `tree-online`, `tree-vanilla`, `identity`, `production:NAME`, or a file.
+        buffers: Buffers of an optimized `blt`; chosen by the optimizer if not given.
+        bands: Bands of an optimized banded kind; min-sep if not given.
+        unit_norms: Whether the columns of a `banded` have norm 1; if false, their norms are fitted to the
+            participation.
+        objective: Loss to minimize, `rms` or `max`; by default `max` for a BLT, `rms` for all others.
+        workload: Workload of the losses, for which the mechanism is optimized: `prefix-sum`, `momentum`,
+            `learning-rates` or `momentum-with-rates`.
+        min_sep: Smallest difference b between two rounds of one client.
+        groups: Number of groups of clients; of `cyclic-poisson`, as many as bands.
+        epsilon: Largest ε of the whole run; or a noise multiplier.
+        noise_multiplier: σ: standard deviation of Z divided by the clip norm, for the cohort.
+        clip_norm: Bound ζ on the L2 norm of a client's update; the first one, if it adapts.
+    """
+
+    delta: Number
+    mechanism: str = "blt"
+    buffers: Size | None = None
+    bands: Size | None = None
+    unit_norms: bool | None = None
+    objective: str | None = None
+    workload: str = "prefix-sum"
+    min_sep: Whole | None = None
+    groups: Whole | None = None
+    epsilon: Number | None = None
+    noise_multiplier: Number | None = None
+    clip_norm: Number = 1.0
+
+    def __post_init__(self) -> None:
+        # Of what is not read from a file, msgspec checks nothing by itself; it knows no scalars of NumPy.
+        values = msgspec.structs.asdict(self).items()
+        plain = {name: value.item() if isinstance(value, np.generic) else value for name, value in values}
+        typed.convert(plain, typed.partial(type(self)))
+        validation.clip_norm(self.clip_norm)
+
+    def mechanism_setting(self) -> MechanismSetting:
+        """Returns the setting that the mechanism is optimized for."""
+        raise NotImplementedError
+
+    def check(self) -> None:
+        """Refuses a mechanism or a level of noise that does not go with the other settings."""
+
+        def check_noise() -> None:
+            check_level(epsilon=self.epsilon, noise_multiplier=self.noise_multiplier, delta=self.delta)
+
+        def check_mechanism() -> None:
+            setting = self.mechanism_setting()
+            by_name.check(
+                self.mechanism, rounds=setting.searched_rounds, workload=setting.searched_workload, **self._options
+            )
+
+        check_together([check_noise, check_mechanism])
+
+    def build_mechanism(self) -> tff_mf.Mechanism:
+        """Returns the mechanism, for one restart if there are restarts, optimized if it is of such a kind."""
+        with progress.search() as report:
+            return self.mechanism_setting().named(self.mechanism, **self._options, progress=report)
+
+    @property
+    def _options(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in _OF_MECHANISM}
 
 
 class RunSettings(PrivacySettings, kw_only=True):
@@ -153,17 +267,16 @@ class RunSettings(PrivacySettings, kw_only=True):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        words = (functools.partial(self._check_word, *each) for each in _WORDS.items())
         check_together(
             [
-                *words,
+                *(functools.partial(self._check_word, *each) for each in _WORDS.items()),
+                *(functools.partial(self._check_pair, *each) for each in _GOES_WITH),
                 self._check_test_examples,
                 self._check_model_size,
                 self._check_rate,
                 # Refuses its parameters.
                 self.sampling_settings,
                 self._check_secret_cohorts,
-                self._check_what_goes_together,
                 self._check_adaptive_clipping,
             ]
         )
@@ -206,11 +319,8 @@ class RunSettings(PrivacySettings, kw_only=True):
                 f"matrix of {largest:.3g} numbers: no tensor of more than 2 GB reaches TFF's worker; take fewer."
             )
 
-    def _check_what_goes_together(self) -> None:
-        """Raises if a value would have no effect beside another one, or no theorem here covers the two."""
-        check_together(functools.partial(self._check_pair, *each) for each in _GOES_WITH)
-
     def _check_pair(self, name: str, words: Sequence[Any], other: str, only: Any, why: str) -> None:
+        """Raises if a value would have no effect beside another one, or no theorem here covers the two."""
         value, chosen = getattr(self, other), getattr(self, name)
         if chosen in words and value != only:
             beside = name if chosen is True else f"{name}={chosen!r}"
@@ -310,7 +420,7 @@ class RunSettings(PrivacySettings, kw_only=True):
         """Returns the server's rate; for "proposed", the rate that follows from the noise of `privacy`."""
         if not isinstance(self.server_learning_rate, str):
             return self.server_learning_rate
-        return derived.PAPER.proposed(derived.rmse_of_plan(privacy), clip_norm=self.clip_norm)
+        return proposed_rate(privacy)
 
     def resolved(self, plan: Any, server_learning_rate: float) -> "RunSettings":
         """Returns the settings with numbers in place of ε and of words: those that train, and that a resumed run has.
@@ -333,10 +443,10 @@ class RunSettings(PrivacySettings, kw_only=True):
 
 # The words that a field can be.
 _WORDS = {
-    "algorithm": ALGORITHMS,
-    "model": MODELS,
-    "server_optimizer": SERVER_OPTIMIZERS,
-    "validation_split": VALIDATION_SPLITS,
+    "algorithm": ("fed-avg", "fed-sgd"),
+    "model": ("lstm", "conv"),
+    "server_optimizer": ("sgdm", "dp-ftrl", *ADAPTIVE_OPTIMIZERS),
+    "validation_split": ("heldout", "test"),
 }
 _CONSTANT = "which weights all updates since the last restart by the present rate, and needs a constant one"
 _ONE_GRADIENT = "with which a client sends one gradient and takes no steps of its own"
@@ -360,4 +470,71 @@ _GOES_WITH: Sequence[tuple[str, Sequence[Any], str, Any, str]] = (
         "--sampling and --population",
     ),
 )
-FIELDS = fields_of(RunSettings)
+FIELDS = RunSettings.__struct_fields__
+
+
+def grid_of(grid: int | str, *, dimension: int, cohort: int) -> tff_mf.Grid | None:
+    """Returns the grid that a setting stands for; `None` for "none", floating point.
+
+    It has the room of `tff_mf.Grid.with_room`.
+
+    Example:
+        >>> grid_of("auto", dimension=4_050_748, cohort=6500)
+        Grid(bits=16, max_clients=13000)
+    """
+    if grid == NONE:
+        return None
+    try:
+        clients = tff_mf.Grid.with_room(dimension=1, cohort=cohort).max_clients
+    except InputValueError as error:
+        raise InputValueError(
+            f"clients_per_round, or cohort={cohort}, is too large for exact sums on a grid: take fewer clients, or "
+            f"grid={NONE!r}."
+        ) from error
+    if grid == AUTO:
+        return tff_mf.Grid.with_room(dimension=dimension, cohort=cohort)
+    if isinstance(grid, str):
+        raise InputValueError(f"grid={grid!r} must be a number of bits, {AUTO!r} or {NONE!r}.")
+    if not FEWEST_BITS <= grid <= MOST_BITS:
+        raise InputValueError(f"grid={grid} must be at least {FEWEST_BITS} and at most {MOST_BITS} bits, or a word.")
+    return tff_mf.Grid(bits=grid, max_clients=clients)
+
+
+def dimension_of(model: str, *, vocab_size: int, embedding_size: int, units: int) -> int:
+    """Returns the number of parameters of a model with its whole vocabulary, without TensorFlow.
+
+    Example:
+        >>> dimension_of("lstm", vocab_size=10_000, embedding_size=96, units=670) == PAPERS_DIMENSION
+        True
+    """
+    words, width = vocab_size + _SPECIAL_WORDS, embedding_size
+    if model == "conv":
+        return words * width + (KERNEL_WORDS * width + 1) * units + (units + 1) * words
+    return words * width + 4 * (width + units + 1) * units + (units + 1) * width + (width + 1) * words
+
+
+def rmse_of_plan(privacy: tff_mf.Plan) -> float:
+    """Returns L_e, the root mean squared error of the prefix sums of averaged updates, for clip norm 1.
+
+    Equation 10 of the paper: error of the mechanism times σ / cohort, both of C as stored, for the cohort that a round
+    stands for.
+
+    Example:
+        >>> plan = tff_mf.plan(mechanism=tff_mf.Identity(), rounds=3, sampling=tff_mf.SingleParticipation(),
+        ...                    noise_multiplier=10.0, delta=1e-6, clients_per_round=10)
+        >>> round(rmse_of_plan(plan), 6)
+        1.414214
+    """
+    every = privacy.rounds if privacy.restart_every is None else privacy.restart_every
+    error = restart_errors(privacy.mechanism, privacy.rounds, restart_every=every).rms
+    return error * privacy.noise_multiplier / privacy.cohort
+
+
+def proposed_rate(privacy: tff_mf.Plan) -> float:
+    """Returns the rate of the grid 1.7^i next to the one that the banded MF paper found best for the noise of a plan.
+
+    Both updates and noise scale with the clip norm, as long as most updates are clipped, so the rate is divided by it.
+    """
+    error = validation.positive("effective_rmse", rmse_of_plan(privacy))
+    rate = math.exp(_SLOPE * math.log(error) + _INTERCEPT) / privacy.clip_norm
+    return _RATES_APART ** round(math.log(rate, _RATES_APART))

@@ -11,8 +11,8 @@ import tensorflow_federated as tff
 from tff_mf.base import strict_json
 
 from ..runs import metrics
+from ..runs.metrics import Quality
 from ..runs.settings import ALL, RunSettings
-from ..runs.summary import Quality
 from . import task
 from .client_batches import SEQUENCE_LENGTH, build_word_ids
 from .datasets import named_data, sqlite

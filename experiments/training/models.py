@@ -6,8 +6,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from ..runs.derived import KERNEL_WORDS
-from ..runs.settings import RunSettings
+from ..runs.settings import KERNEL_WORDS, RunSettings
 
 Weights = Sequence[Any]
 PADDING = 0

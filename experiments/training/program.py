@@ -1,6 +1,5 @@
 """`tff-mf train`: data, cohorts, model and learning process of settings, the rounds of a private run, and its files."""
 
-import asyncio
 import dataclasses
 import functools
 import hashlib
@@ -28,12 +27,11 @@ from ..runs import amplification, folders, initial_model, layers, model_file, se
 from ..runs.folders import ExecutionSettings, versions
 from ..runs.initial_model import GivenModel
 from ..runs.ledger import has_begun, read_ledger
-from ..runs.metrics import ALSO_TRAINING, NOT_TRAINING, ROUND, SECONDS, read_metrics, restore_metrics
+from ..runs.metrics import ALSO_TRAINING, NOT_TRAINING, ROUND, SECONDS, Summary, read_metrics, write_metrics
 from ..runs.names import CHECKPOINTS, COHORTS, LEDGER, METRICS, MODEL, SETTINGS_TOML, SUMMARY, VOCABULARY
 from ..runs.rules import Rules
 from ..runs.run_record import begun_record, initial_model_of
 from ..runs.settings import RunSettings
-from ..runs.summary import Summary
 from ..sampling.data_source import CohortReader
 from .client_batches import ClientBatches
 from .datasets import sqlite
@@ -43,6 +41,7 @@ from .learning_process import build_process, clip_norm_of
 from .task import Task, build_task
 
 OnRound = Callable[[int, Mapping[str, float]], None]
+Row = dict[str, float]
 _LOG = logging.getLogger(__name__)
 _ON_THIS_MACHINE = ExecutionSettings()
 # Clients that run at the same time use cores better than threads that share an operation, and one thread gives the same
@@ -61,7 +60,6 @@ class PreparedRun:
         present: Who of them reports.
         vocabulary: The words that the model knows, the most frequent first.
         measured_on: Whether any client that the model is measured on trains too: a word of `runs.metrics`.
-        in_secret: What sampling in secret adds to the guarantee; `None` if cohorts are known.
         aggregator: The aggregator in it that adds the noise.
     """
 
@@ -75,19 +73,8 @@ class PreparedRun:
     batches: ClientBatches
     evaluator: Evaluator
     measured_on: str
-    in_secret: tff_mf.Level | None
     process: tff.learning.templates.LearningProcess
     aggregator: aggregators.MFAggregationFactory
-
-    @property
-    def population(self) -> int:
-        """Number of clients of the deployment that the run stands for."""
-        return self.privacy.deployed_population(len(self.cohorts.client_ids))
-
-    @property
-    def dropped_participations(self) -> int:
-        """How often a client was chosen and did not report."""
-        return _participations(self.cohorts) - _participations(self.present)
 
 
 def prepare(
@@ -131,10 +118,6 @@ def prepare(
             observed=cohorts.observed(),
         )
     present = sampling.without_dropped(cohorts, settings.dropout, seed=settings.seed)
-    # A search of its own, which may be refused: before hours of training.
-    in_secret = None
-    if secret is not None:
-        in_secret = amplification.own(privacy, settings.sampling_settings(), len(cohorts.client_ids))
     vocabulary = given.vocabulary if given else list(sqlite.load_word_counts(data, settings.vocab_size))
     language_task = build_task(settings, vocabulary)
     if given:
@@ -157,7 +140,6 @@ def prepare(
         batches=ClientBatches(settings, data, vocabulary),
         evaluator=Evaluator(settings, data, vocabulary),
         measured_on=measured_on(training, [*heldout, *test]),
-        in_secret=in_secret,
         process=process,
         aggregator=aggregator,
     )
@@ -211,10 +193,6 @@ def measured_on(training: Iterable[str], others: Iterable[str]) -> str:
     return ALSO_TRAINING if set(training) & set(others) else NOT_TRAINING
 
 
-def _participations(cohorts: sampling.CohortPlan) -> int:
-    return sum(len(cohorts.cohort(t)) for t in range(cohorts.rounds))
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainingResult:
     """The result of a run that has ended.
@@ -228,40 +206,8 @@ class TrainingResult:
 
     summary: Summary
     report: reports.Report
-    history: Sequence[Mapping[str, float]]
+    history: Sequence[Row]
     weights: list[np.ndarray]
-
-    @property
-    def claim(self) -> statements.Claim:
-        """The claim of the report."""
-        return self.report.claim
-
-    @property
-    def statement(self) -> str:
-        """The guarantee in one line: the headline of the report."""
-        return self.report.headline
-
-    @property
-    def holds(self) -> bool:
-        """Whether participation was as it was accounted for, as far as the log shows it."""
-        return all(reason.field != "participation" for reason in self.claim.reasons)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Progress:
-    """How far a run is: saved with the state of its newest round.
-
-    Attributes:
-        round_number: Rounds that are finished.
-        history: Metrics of each evaluated round.
-        row: What is released of the last round: its row of metrics.
-        seconds: How long the rounds took.
-    """
-
-    round_number: int = 0
-    history: Sequence[Mapping[str, float]] = ()
-    row: Mapping[str, float] = dataclasses.field(default_factory=dict)
-    seconds: float = 0.0
 
 
 def concurrency(execution: ExecutionSettings) -> str:
@@ -270,46 +216,26 @@ def concurrency(execution: ExecutionSettings) -> str:
     return f"clients of a round at once: {at_once}, threads inside an operation: {execution.threads or _THREADS}"
 
 
-def _release(managers: Sequence[tff.program.ReleaseManager], progress: Progress) -> None:
-    """Releases the metrics of a round."""
-    for manager in managers:
-        asyncio.run(manager.release(progress.row, progress.round_number))
-
-
-def _released_again(prepared: PreparedRun, out: pathlib.Path, progress: Progress) -> list[tff.program.ReleaseManager]:
-    """Releases what was saved and may not have been released: released again, a row is the same."""
-    restore_metrics(out / METRICS, progress.round_number, progress.history)
-    mode = tff.program.CSVSaveMode.WRITE
-    managers = [tff.program.CSVFileReleaseManager(out / METRICS, save_mode=mode, key_fieldname="round")]
-    if progress.row:
-        _release(managers, progress)
-    return managers
-
-
-def _trained(
+def _train_rounds(
     prepared: PreparedRun,
     rounds: Rounds,
     guard: RunGuard,
+    rows: list[Row],
     out: pathlib.Path,
-    progress: Progress,
     *,
     on_round: OnRound,
     every: int,
-) -> Progress:
-    """Runs the rounds that are left, of which every so many are saved, and returns where the run is then.
+) -> None:
+    """Runs the rounds that are left, of which every so many are saved, and adds a row of metrics for each.
 
     Formal guarantee: as for `Rounds`. A round that is evaluated is saved before anything of it is released, so that it
     is never run again: run again, it would be released twice, with different noise on the same clients, which the
     guarantee does not cover. Of the others, only how long they took is released.
     """
-    settings, last = prepared.settings, prepared.privacy.rounds
-    started = time.perf_counter() - progress.seconds
-    managers = _released_again(prepared, out, progress)
-    # It may have been stopped after its last round: then only what is written at the end is missing.
-    if guard.has_ended:
-        return progress
+    settings, done, last = prepared.settings, len(rows), prepared.privacy.rounds
+    started = time.perf_counter() - (rows[-1][SECONDS] if rows else 0.0)
     with CohortReader() as reader:
-        for number in range(progress.round_number + 1, last + 1):
+        for number in range(done + 1, last + 1):
             batches = reader.read(prepared.batches, prepared.present.cohort(number - 1))
             # All who were chosen: the guarantee does not count on who drops out. Of secret cohorts, nobody.
             cohort = () if settings.secret_cohorts else prepared.cohorts.cohort(number - 1)
@@ -323,20 +249,13 @@ def _trained(
             metrics: Mapping[str, float] = {}
             if number % settings.evaluate_every == 0 or number == last:
                 metrics = prepared.evaluator.validate(_arrays(prepared.process.get_model_weights(state)))
-            progress = Progress(
-                round_number=number,
-                history=[*progress.history, *([{ROUND: number, **metrics}] if metrics else [])],
-                row={SECONDS: seconds, **metrics},
-                seconds=seconds,
-            )
+            rows.append({ROUND: number, SECONDS: seconds, **metrics})
             if metrics or number % every == 0:
-                kept = {"history": progress.history, "row": progress.row, "seconds": seconds}
-                rounds.keep(number, state, progress=kept)
+                rounds.keep(number, state, rows=rows)
             rounds.state = state
-            _release(managers, progress)
+            write_metrics(out / METRICS, rows)
             on_round(number, metrics)
     guard.record_end()
-    return progress
 
 
 def _train(
@@ -355,12 +274,16 @@ def _train(
         rounds = Rounds(prepared.process, prepared.aggregator, guard, computing, initial_weights=weights)
         while True:
             try:
-                about = rounds.resume(published=read_metrics(out / METRICS).last_evaluated)
-                progress = Progress(round_number=about.get("round", 0), **about.get("progress", {}))
-                more = {"on_round": on_round, "every": execution.checkpoint_every}
+                kept = rounds.resume(published=read_metrics(out / METRICS).last_evaluated)
+                rows = list(kept.get("rows", ()))
+                # What was saved may not have been released: released again, it is the same.
+                write_metrics(out / METRICS, rows)
                 with computing.installed():
-                    progress = _trained(prepared, rounds, guard, out, progress, **more)
-                    return _write_results(prepared, rounds, progress, out)
+                    # It may have been stopped after its last round: then only what is written at the end is missing.
+                    if not guard.has_ended:
+                        more = {"on_round": on_round, "every": execution.checkpoint_every}
+                        _train_rounds(prepared, rounds, guard, rows, out, **more)
+                    return _write_results(prepared, rounds, rows, out)
             except aggregators.WorkerLostError as error:
                 if not restarts:
                     raise
@@ -372,17 +295,19 @@ def _arrays(model: tff.learning.models.ModelWeights) -> list[np.ndarray]:
     return [np.asarray(weight) for weight in model.trainable]
 
 
-def _write_results(prepared: PreparedRun, rounds: Rounds, progress: Progress, out: pathlib.Path) -> TrainingResult:
+def _write_results(prepared: PreparedRun, rounds: Rounds, rows: Sequence[Row], out: pathlib.Path) -> TrainingResult:
     """Writes model, vocabulary, summary and report of a run, deletes its checkpoints, and returns its result."""
     weights = _arrays(prepared.process.get_model_weights(rounds.state))
-    quality = prepared.evaluator.conclude(weights, progress.history)
+    history = [row for row in rows if len(row) > len((ROUND, SECONDS))]
+    quality = prepared.evaluator.conclude(weights, history)
     content = model_file.content(dict(zip(prepared.language_task.weight_names, weights, strict=True)), {})
+    chosen, present = prepared.cohorts, prepared.present
     summary = Summary(
         **msgspec.structs.asdict(quality),
         model_sha256=hashlib.sha256(content).hexdigest(),
         parameters=prepared.language_task.parameters,
-        dropped_participations=prepared.dropped_participations,
-        seconds=progress.seconds,
+        dropped_participations=sum(len(chosen.cohort(t)) - len(present.cohort(t)) for t in range(chosen.rounds)),
+        seconds=rows[-1][SECONDS],
         tff_mf_version=tff_mf.__version__,
     )
     files.write_atomically(out / VOCABULARY, json.dumps(prepared.vocabulary, ensure_ascii=False) + "\n")
@@ -390,7 +315,7 @@ def _write_results(prepared: PreparedRun, rounds: Rounds, progress: Progress, ou
     files.write_atomically(out / SUMMARY, json.dumps(msgspec.to_builtins(summary), indent=2) + "\n")
     report = reports.write(out, realised=True)
     folders.delete_keys(out)
-    return TrainingResult(summary=summary, report=report, history=progress.history, weights=weights)
+    return TrainingResult(summary=summary, report=report, history=history, weights=weights)
 
 
 def run(
@@ -440,6 +365,12 @@ def run(
         rate = begun.server_learning_rate if begun and begun.server_learning_rate else settings.chosen_rate(privacy)
         resolved = settings.resolved(privacy, rate)
         prepared = prepare(resolved, privacy, data, given, key=key, run=run, without_epsilon=without_epsilon)
+        cohorts, clients = prepared.cohorts, len(prepared.cohorts.client_ids)
+        # Computed again, a certificate by samples would differ.
+        amplified = begun.amplified_epsilon if begun else None
+        if prepared.secret is not None and begun is None:
+            in_secret = amplification.own(privacy, settings.sampling_settings(), clients)
+            amplified = amplification.stated_epsilon(in_secret)
         # Whatever refuses a new run has done so: from here on its folder has files.
         if not (out / SETTINGS_TOML).exists():
             layers.write(settings, out)
@@ -448,10 +379,6 @@ def run(
             sampling.keep_secret(key, prepared.secret)
         if given:
             given.keep(out)
-        cohorts, amplified = prepared.cohorts, None
-        if prepared.in_secret is not None:
-            # Computed again, a certificate by samples would differ.
-            amplified = begun.amplified_epsilon if begun else amplification.stated_epsilon(prepared.in_secret)
         reports.write_record(
             out,
             privacy,
@@ -459,14 +386,14 @@ def run(
             amplified_epsilon=amplified,
             sampler=settings.sampling_settings().sampler,
             simulation=True,
-            population=prepared.population,
+            population=privacy.deployed_population(clients),
             clients_per_person=settings.clients_per_person,
             released_without_noise=[{"name": "metrics of evaluation", "of": prepared.measured_on}],
             evaluation_columns=COLUMNS,
             settings=settings,
             server_learning_rate=rate,
             initial_model=named,
-            training_clients=len(cohorts.client_ids),
+            training_clients=clients,
             versions=versions(),
         )
         reports.write(out, realised=False)

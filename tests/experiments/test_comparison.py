@@ -1,10 +1,10 @@
 """A comparison plans what its file says, chooses rates by validation alone, and goes on after being killed."""
 
 import contextlib
+import dataclasses
 import fcntl
 import itertools
 import json
-import math
 import re
 import subprocess
 import sys
@@ -23,10 +23,10 @@ from tff_mf.base import checkpoint_files
 from tff_mf.experiments import compare
 from tff_mf.experiments.output import files
 from tff_mf.experiments.output.console import markdown
-from tff_mf.experiments.runs import derived, ledger, names, statements
-from tff_mf.experiments.runs.settings import RunSettings
+from tff_mf.experiments.runs import ledger, names, statements
+from tff_mf.experiments.runs.metrics import Summary
+from tff_mf.experiments.runs.settings import RunSettings, proposed_rate
 from tff_mf.experiments.runs.statements import Reason
-from tff_mf.experiments.runs.summary import Summary
 
 from . import test_command_line
 
@@ -177,13 +177,13 @@ def test_rates_of_the_paper_are_proposed_from_its_noise():
     best = {1.0: 0.0244, 2.0: 0.0414, 4.0: 0.0704, 8.0: 0.1197}
     setting = {"mechanism": tff_mf.Identity(), "rounds": 2052, "sampling": schema, "clients_per_round": 1000}
     for epsilon, rate in best.items():
-        rmse = derived.rmse_of_plan(tff_mf.plan(**setting, epsilon=epsilon, delta=1e-6))
-        assert derived.PAPER.proposed(rmse) == pytest.approx(rate, rel=0.75)
-    own = derived.Regression(slope=-1.0, intercept=math.log(0.02))
-    assert own.rate(0.1) == pytest.approx(0.2)
-    assert own.proposed(0.1, clip_norm=0.5) == pytest.approx(1.7**-2)
+        plan = tff_mf.plan(**setting, epsilon=epsilon, delta=1e-6)
+        assert proposed_rate(plan) == pytest.approx(rate, rel=0.75)
+        # Noise for half of the clip norm: twice the rate, to a step of the grid.
+        half = proposed_rate(dataclasses.replace(plan, clip_norm=0.5)) / proposed_rate(plan)
+        assert half in (pytest.approx(1.7), pytest.approx(1.7**2))
     with pytest.raises(tff_mf.InputError, match="effective_rmse"):
-        own.rate(0.0)
+        proposed_rate(dataclasses.replace(plan, noise_multiplier=0.0))
 
 
 def of_seeds(**accuracies):

@@ -14,7 +14,7 @@ import tff_mf
 from tff_mf.base.errors import InputError
 from tff_mf.experiments import reports
 from tff_mf.experiments.output import files
-from tff_mf.experiments.runs import folders, ledger, metrics, run_record, server_loop
+from tff_mf.experiments.runs import folders, ledger, run_record, server_loop
 from tff_mf.experiments.runs.rules import Rules
 from tff_mf.experiments.runs.settings import RunSettings
 
@@ -103,21 +103,6 @@ def test_what_was_changed_is_named(folder, seen, name, old, new, reason):
     (folder / name).write_text(text.replace(old, new, 1))
     with pytest.raises(InputError, match=reason):
         resume(folder, seen)
-
-
-@pytest.mark.parametrize("damage", ["", "round,seconds\n", "\xff", "round,seconds,loss\n1,1.5,\n2,1.5,0.5\n", None])
-def test_metrics_are_written_anew_from_the_checkpoint(folder, damage, caplog):
-    path = folder / "metrics.csv"
-    before = path.read_text()
-    metrics.restore_metrics(path, 4, HISTORY)
-    assert path.read_text() == before
-    path.unlink() if damage is None else path.write_bytes(damage.encode("latin-1"))
-    metrics.restore_metrics(path, 4, HISTORY)
-    assert "written anew" in caplog.text
-    with path.open(newline="") as file:
-        rows = list(csv.DictReader(file))
-    assert [row["round"] for row in rows] == ["1", "2", "3", "4"]
-    assert [row["loss"] for row in rows] == ["", "0.25", "", str(0.1 + 0.2)]
 
 
 def test_noise_and_rate_are_those_that_the_run_began_with(folder):

@@ -36,9 +36,9 @@ def test_a_timer_that_was_too_short_withholds_the_guarantee(small_data, tmp_path
     # Nothing was written, so that the folder can be used.
     assert [path.name for path in tmp_path.iterdir()] == [".lock"]
     result = program.run(settings, plan, data=small_data, out=tmp_path, without_epsilon=True)
-    assert not result.holds
-    assert result.statement.startswith("NO ε CAN BE STATED: participation: ")
-    assert "ε≤" not in result.statement
+    assert "participation" in {reason.field for reason in result.report.claim.reasons}
+    assert result.report.headline.startswith("NO ε CAN BE STATED: participation: ")
+    assert "ε≤" not in result.report.headline
     assert (result.report.claim.epsilon, result.report.claim.zcdp_rho) == (None, None)
     with pytest.raises(tff_mf.InputError, match="holds a run"):
         program.run(settings, plan, data=small_data, out=tmp_path, without_epsilon=True)
@@ -64,8 +64,8 @@ def test_a_run_that_stops_early_states_what_was_planned(small_data, tmp_path):
     assert early.claim.epsilon_as_run == pytest.approx(PRIVACY.epsilon_as_run, rel=1e-9)
 
     result = program.run(SETTINGS, PRIVACY, data=small_data, out=tmp_path, execution=ExecutionSettings(resume=True))
-    assert "all 8 models" in result.statement
-    assert result.claim.epsilon <= early.claim.epsilon
+    assert "all 8 models" in result.report.headline
+    assert result.report.claim.epsilon <= early.claim.epsilon
 
     for name, change in (
         ("insecure_seed", lambda run: run | {"insecure_seed": 3}),

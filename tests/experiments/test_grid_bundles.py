@@ -9,7 +9,7 @@ import safetensors.numpy
 
 import tff_mf
 from tff_mf.experiments import reports
-from tff_mf.experiments.runs.derived import dimension_of
+from tff_mf.experiments.runs.settings import dimension_of
 from tff_mf.experiments.training import deployment
 
 GRID = tff_mf.Grid(bits=14, max_clients=1000)

@@ -16,8 +16,7 @@ from tff_mf.accounting import grid_charge
 from tff_mf.experiments import reports
 from tff_mf.experiments.guard._checks import check_aggregator
 from tff_mf.experiments.runs import amplification, names
-from tff_mf.experiments.runs.derived import dimension_of, grid_of
-from tff_mf.experiments.runs.settings import RunSettings
+from tff_mf.experiments.runs.settings import RunSettings, dimension_of, grid_of
 from tff_mf.experiments.sampling.settings import SamplingSettings
 from tff_mf.mechanisms import on_grid
 from tff_mf.mechanisms.grid import check_rows

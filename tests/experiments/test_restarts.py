@@ -10,8 +10,8 @@ import tensorflow as tf
 
 import tff_mf
 from tff_mf.experiments import reports
-from tff_mf.experiments.runs import amplification, derived, statements
-from tff_mf.experiments.runs.settings import ADAPTIVE_OPTIMIZERS, RunSettings
+from tff_mf.experiments.runs import amplification, statements
+from tff_mf.experiments.runs.settings import ADAPTIVE_OPTIMIZERS, RunSettings, rmse_of_plan
 from tff_mf.experiments.sampling.settings import SamplingSettings
 from tff_mf.experiments.training import deployment, learning_process
 from tff_mf.experiments.training.task import build_task
@@ -113,7 +113,7 @@ def test_the_error_of_restarts_is_that_of_the_noise_they_draw():
     """L_e, from which rates are proposed: against the block-diagonal inverse of the whole run."""
     inverse = np.kron(np.eye(3), tff_mf.Tree(4).inverse(4))[:9, :9]
     exact = np.sqrt(np.mean(np.sum(np.square(np.cumsum(inverse, axis=0)), axis=1)))
-    found = derived.rmse_of_plan(plan(noise_multiplier=5.0))
+    found = rmse_of_plan(plan(noise_multiplier=5.0))
     assert found == pytest.approx(exact * 5.0 / 30, rel=1e-9)
 
 

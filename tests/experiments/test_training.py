@@ -12,7 +12,7 @@ from tff_mf import aggregators
 from tff_mf.experiments import reports
 from tff_mf.experiments.output import typed
 from tff_mf.experiments.runs import model_file, names
-from tff_mf.experiments.runs.summary import Summary
+from tff_mf.experiments.runs.metrics import Summary
 from tff_mf.experiments.training import learning_process, program, task
 
 from .shared import checked, critical, rows, small_settings, took_part
@@ -93,7 +93,6 @@ def test_both_reports_are_written_and_agree_with_the_run(finished):
     assert realised.realised.epsilon <= planned.planned.epsilon * (1 + 1e-12)
     assert critical(out) == []
     assert {"participation", "sampler", "log"} <= checked(realised)
-    assert realised.headline == result.statement
     assert realised.claim.state == "stated"
     assert realised.log.started <= realised.log.ended
     assert realised.run["training_clients"] > 0
@@ -110,4 +109,4 @@ def test_the_model_learns_without_noise(small_data, tmp_path):
     settings = small_settings(plan, **larger, server_momentum=0.9, evaluate_every=12, evaluation_examples=200)
     result = program.run(settings, plan, data=small_data, out=tmp_path, without_epsilon=True)
     assert result.summary.loss < 0.9 * np.log(204)
-    assert result.statement.startswith("NO ε CAN BE STATED: noise: ")
+    assert result.report.headline.startswith("NO ε CAN BE STATED: noise: ")

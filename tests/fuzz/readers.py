@@ -195,7 +195,7 @@ def _settings() -> list[Reader]:
         def read(path: pathlib.Path) -> Any:
             # Other presets, which a preset may extend, are not fuzzed.
             with mock.patch.object(layers.PresetFolder, "load", load):
-                return folder._parsed("input", path)
+                return folder.read("input", path)
 
         return Reader(name=name, made=_bytes_of(files), read=_OneFile(read))
 

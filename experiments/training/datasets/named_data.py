@@ -17,9 +17,8 @@ from tff_mf.problem.draws import SeededDraws
 
 from ...output import files
 from ...runs.initial_model import EMBEDDED, SQLITE
-from ...runs.settings import RunSettings
+from ...runs.settings import RunSettings, check_together
 from ...runs.statements import NO_EPSILON
-from ...runs.together import check_together
 from . import pydoc, sqlite
 
 VARIABLE = "TFF_MF_CACHE"
