@@ -96,7 +96,7 @@ class CheckpointManager(tff.program.ProgramStateManager):
             are saved.
 
     Raises:
-        InputTypeError: If `aggregator` is none of `build_mf_aggregator`.
+        InputTypeError: If `aggregator` does not come from `build_mf_aggregator`.
         InputValueError: If the folder cannot be made private.
     """
 

@@ -1,4 +1,4 @@
-"""Rounds of the process that is checked: of no clients, and of clients that are made up."""
+"""Rounds of the process that is checked: without clients, and with clients that are made up."""
 
 import dataclasses
 import functools

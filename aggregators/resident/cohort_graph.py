@@ -17,7 +17,7 @@ from tensorflow.python.framework import op_def_registry
 from .forms import RoundForm, identified
 from .graphs import behind, node_name, perhaps_unassigned, variable
 
-# A handle of this name is of a new variable each time that it is executed (`ResourceHandle::ANONYMOUS_NAME`). The
+# A handle of this name stands for a new variable each time that it is executed (`ResourceHandle::ANONYMOUS_NAME`). The
 # variable ends with the handle.
 _ANONYMOUS = b"cd2c89b7-88b7-44c8-ad83-06c2a9158347"
 _VARIABLE = "VarHandleOp"

@@ -43,7 +43,7 @@ def behind(
 
 
 def variable(handle: node_def_pb2.NodeDef) -> bytes:
-    """Returns the name of the variable that a handle is of."""
+    """Returns the name of the variable that a handle stands for."""
     return handle.attr["shared_name"].s or handle.name.encode()
 
 

@@ -180,7 +180,7 @@ class Mechanism(abc.ABC):
         return {name: hints[name] for name in names}
 
     def tensors(self) -> dict[str, np.ndarray]:
-        """Returns all parameters as float64 arrays by name: what a file holds, and what a fingerprint is of.
+        """Returns all parameters as float64 arrays by name: what a file holds and a fingerprint covers.
 
         They are the fields but `optimized_for`, as far as these are numbers, sequences of floats or arrays.
 
@@ -312,7 +312,7 @@ def _read(name: str, tensor: np.ndarray, hint: Any) -> Any:
 
 
 def _comparable(value: Any) -> Any:
-    """Returns a value that can be hashed, and is equal for equal fields; one that equals no other for unknown types."""
+    """Returns a hashable value that is equal for equal fields; for unknown types, one that equals no other."""
     if isinstance(value, np.ndarray) and value.dtype != object:
         return value.shape, value.dtype.str, value.tobytes()
     if isinstance(value, list | tuple):

@@ -581,13 +581,13 @@ class _OfRows(GridRecursion[Rows]):
 
 
 def _sums(coefficients: np.ndarray) -> float:
-    """Returns a bound on the sum of absolute values of a row of K, with what its terms are added to."""
+    """Returns a bound on 1 plus the sum of absolute values of a row of K."""
     if coefficients.shape[1] == 0:
         return SLACK
     return (float(in_order.sums(np.abs(coefficients)).max()) + 1) * SLACK
 
 
 def _bits_within(largest_sum: float) -> int:
-    """Returns the largest k with needed·2^k ≤ 2^52."""
+    """Returns the largest k with largest_sum·2^k ≤ 2^52."""
     fraction, exponent = math.frexp(largest_sum)
     return 52 - exponent + (fraction == 0.5)

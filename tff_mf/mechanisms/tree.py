@@ -309,7 +309,7 @@ def full_inverse(height: int, alpha: float = 0.0) -> np.ndarray:
 
 
 def online_weight(height: int) -> float:
-    """Returns w: how much of a node's own noise its estimate from below has, and also its variance.
+    """Returns w: the weight of a node's own noise in its estimate from below, and also the variance of that estimate.
 
     The noise of a node and the sum of its children's estimates are independent, of variance 1 and 2w'.
     """
@@ -317,7 +317,7 @@ def online_weight(height: int) -> float:
 
 
 def online_scale(height: int) -> float:
-    """Returns s: the standard deviation that a node's estimate has given all rounds before its last."""
+    """Returns s: the standard deviation of a node's estimate, given all rounds before the last one of the node."""
     scale = 1.0
     for level in range(1, height + 1):
         weight = online_weight(level)

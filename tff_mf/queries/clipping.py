@@ -23,7 +23,7 @@ LARGEST_BITS = 26
 # independently of each other. A record that is too long is scaled so that this margin is left.
 _MARGIN = 2.0
 
-# The largest share of 4^bits, and of 2^bits, that is left for what rounding adds before it is known what it adds.
+# The largest share of 4^bits, and of 2^bits, that is left for what rounding may add.
 _LARGEST_SHARE = 2.0**-13
 
 
