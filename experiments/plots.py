@@ -1,4 +1,4 @@
-"""All pictures: their style, how they are saved (equal pictures give equal bytes), and the picture of a mechanism.
+"""All pictures: their style, how they are saved (equal pictures give equal bytes), and those of `show` and `plan`.
 
 The colors are Okabe and Ito's, which people with any color vision can distinguish; curves also differ in markers
 and dashes, for printers without colors. Widths suit a paper: one column, or the page.
@@ -8,7 +8,7 @@ import contextlib
 import itertools
 import os
 import pathlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import matplotlib
@@ -18,6 +18,7 @@ from matplotlib import figure, ticker
 import tff_mf
 from tff_mf.base import validation
 from tff_mf.base.errors import InputValueError
+from tff_mf.planning.compare import Option
 
 from .output import files
 
@@ -183,6 +184,49 @@ def draw_mechanism(
         axes.plot(np.linalg.norm(matrices["B = A·C⁻¹"], axis=1), color=COLORS[0])
         axes.set(title="error of each round, σ = ζ = 1", xlabel="round t", ylabel="‖row t of B‖", ylim=(0, None))
         whole.suptitle(f"{drawn.kind.replace('_', '-')}: {setting(rounds, participation)}")
+
+
+def draw_comparison(
+    options: Sequence[Option],
+    recommended: str,
+    loss: str,
+    least: float | None,
+    path: str | os.PathLike,
+    *,
+    title: str,
+) -> None:
+    """Draws the loss of each mechanism of `tff-mf plan` over its memory, and its ε if estimates are wrong.
+
+    Args:
+        options: The mechanisms; those that were not searched are left out.
+        recommended: The name of one of them.
+        loss: "rms" or "max".
+        least: What no loss is below; `None` if that is not known.
+        path: Its ending is the format.
+        title: The setting.
+    """
+    searched = [option for option in options if option.mechanism is not None]
+    looks = styles(option.name for option in searched)
+    with picture(path, size=(PAGE, 3.6), columns=2) as (whole, panels):
+        memory, wrong = panels[0]
+        for number, option in enumerate(searched):
+            look = {**looks[option.name], "linestyle": "none"}
+            label = f"{option.name}, recommended" if option.name == recommended else option.name
+            figures, epsilons = option.figures, [option.figures["epsilon"], *option.if_wrong.values()]
+            memory.plot([figures["memory_rows"]], [figures[f"{loss}_loss"]], **look, label=label)
+            # Side by side; what is not finite is left out.
+            wrong.plot(np.arange(4) + 0.06 * (number - len(searched) / 2), epsilons, **look)
+        if least is not None:
+            memory.axhline(least, color=COLORS[-1], linestyle=":", label="no mechanism is below")
+        memory.set_xscale("symlog", linthresh=1)
+        most = max(option.figures["memory_rows"] for option in searched)
+        memory.set(title="loss at equal privacy", xlabel="copies of the model as state", xlim=(-0.2, 1.5 * most + 1))
+        memory.set(ylabel=f"{loss.capitalize()}Loss", ylim=(0, None))
+        memory.xaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _: shown(value)))
+        wrong.set(title="the same noise, if an estimate is wrong", ylabel="ε", ylim=(0, None))
+        wrong.set_xticks(range(4), ["as planned", "b/2", "2b", "1.5n"])
+        legend_below(whole, [memory], 4)
+        whole.suptitle(title)
 
 
 def check_rounds(rounds: int) -> None:

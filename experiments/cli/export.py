@@ -30,8 +30,7 @@ from ._screens import Answer
 @_options.option("population")
 @click.option("--task-name", metavar="NAME", help="Name of the task for devices; by default derived from the settings.")
 @_options.option("grid")
-@_options.option("insecure_seed")
-def export(source: str, out: str, model_only: bool, grid: Any, insecure_seed: int | None, **more: Any) -> Answer:
+def export(source: str, out: str, model_only: bool, grid: int | str | None, **more: Any) -> Answer:
     """Write a deployment: graphs for server and devices, artifact, planned report, policy and SHA256SUMS.
 
     RUN is a folder of `tff-mf train` or `private_fed_avg`, CONFIG a TOML file of the settings of `tff-mf train`; --grid
@@ -62,12 +61,11 @@ def export(source: str, out: str, model_only: bool, grid: Any, insecure_seed: in
         if of_settings:
             from ..training import deployment
 
-            settings = deployment.read_source(run, insecure_seed=insecure_seed, grid=grid)
+            settings = deployment.read_source(run, grid=grid)
             made = deployment.write(settings, folder, **more)
         else:
-            for name, value in (("grid", grid), ("insecure_seed", insecure_seed)):
-                if value is not None:
-                    raise InputValueError(f"{name}={value!r} goes with settings of tff-mf train: leave it out.")
+            if grid is not None:
+                raise InputValueError(f"grid={grid!r} goes with settings of tff-mf train: leave it out.")
             from ..guard import private_training
 
             made = private_training.export_server(run, folder, **more)

@@ -43,7 +43,8 @@ _LOSSES = (
 )
 @click.option("--thorough", is_flag=True, help="Also optimize mechanisms that take minutes.")
 @_options.option("out")
-def plan(thorough: bool, out: str | None, **given: Any) -> Answer:
+@_options.option("plot")
+def plan(thorough: bool, out: str | None, plot: str | None, **given: Any) -> Answer:
     """Compare all mechanisms before a run, and recommend one.
 
     If not given, --min-sep is as large as the population allows, and --max-participations follows from it. Losses are
@@ -55,7 +56,8 @@ def plan(thorough: bool, out: str | None, **given: Any) -> Answer:
     as the population allows.
 
     --out writes the plan of the recommended mechanism to a folder, which `tff_mf.Plan.load` reads, for
-    `private_fed_avg`, Flower and Keras.
+    `private_fed_avg`, Flower and Keras. --plot draws each mechanism's loss over its memory, and ε if estimates are
+    wrong.
     """
     flags = Flags.of(given)
     _check(flags)
@@ -69,6 +71,7 @@ def plan(thorough: bool, out: str | None, **given: Any) -> Answer:
         grid=planned.grid,
         dimension=planned.dimension,
     )
+    _options.check_plot(plot)
     if out is not None:
         _check_saved(out, flags)
     with progress.bar("plan", None) as advance:
@@ -98,9 +101,14 @@ def plan(thorough: bool, out: str | None, **given: Any) -> Answer:
     )
     if out is not None:
         planned.save(out)
+    if plot is not None:
+        from .. import plots
+
+        title = plots.setting(setting.rounds, setting.participation)
+        plots.draw_comparison(options, chosen.name, flags.loss, comparison.least_loss, plot, title=title)
     if comparison.signal is not None and comparison.signal.hopeless:
         click.echo(signal_to_noise.warning(comparison.signal), err=True)
-    return Answer(comparison.facts(), comparison.words(written=out or ""))
+    return Answer(comparison.facts(), comparison.words(written=", ".join(filter(None, (out, plot)))))
 
 
 def _check(flags: Flags) -> None:

@@ -88,6 +88,18 @@ def test_the_first_line_has_the_epsilon_of_the_run_on_its_grid(level, more, on_g
         assert expected > tff_mf.epsilon(mechanism, 96, SCHEMA_OF_30, **noise) * (1 + 1e-8)
 
 
+def test_the_picture_has_every_mechanism_and_what_wrong_estimates_cost(found, drawn, tmp_path):
+    run("--epsilon", "4", "--dimension", "1000", "--plot", str(tmp_path / "x.png"))
+    memory, wrong = drawn[0].axes
+    rows = found["mechanisms"]
+    for row, loss, epsilons in zip(rows, memory.lines, wrong.lines, strict=False):
+        assert (*loss.get_xdata(), *loss.get_ydata()) == (row["memory_rows"], row["rms_loss"])
+        cost = [math.inf if value is None else value for value in row["epsilon_if_wrong"].values()]
+        assert list(epsilons.get_ydata()) == [row["epsilon"], *cost]
+    assert len(wrong.lines) == len(rows) == len(memory.lines) - 1
+    assert memory.lines[-1].get_ydata()[0] == found["least_loss"]
+
+
 def test_wrong_estimates_cost_what_they_cost(found):
     rows = {row["name"]: row for row in found["mechanisms"]}
     identity = rows["identity"]
