@@ -103,8 +103,7 @@ with (
             raise SystemExit(f"stopped after round {round_number}")
     weights = {str(index): np.asarray(weight) for index, weight in enumerate(model.trainable)}
     (given.folder / "model.safetensors").write_bytes(safetensors.numpy.save(weights))
-    report = guarded.end()
-    asyncio.run(checkpoints.remove_all())
+    report = guarded.end()  # deletes the checkpoints too, with the keys of the noise
 
 print(report)
 for problem in reports.check(given.folder).problems:

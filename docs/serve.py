@@ -11,13 +11,13 @@ import numpy as np
 import safetensors.numpy
 import tensorflow as tf
 
-from tff_mf.experiments import guard, reports
+import tff_mf
+from tff_mf.experiments import guard
 from tff_mf.experiments.runs.checkpoints import Checkpoints
-from tff_mf.experiments.runs.folders import delete_keys
 
 ROUNDS = 3
 bundle, folder = map(pathlib.Path, sys.argv[1:])
-plan = reports.read_record(bundle).plan
+plan = tff_mf.Plan.load(bundle)
 devices = [f"device {index}" for index in range(plan.rounds * plan.clients_per_round)]
 stages = ("initialize", "prepare", "zero", "accumulate", "report", "update")
 graphs = {name: tf.saved_model.load(str(bundle / "server" / name)) for name in stages}
@@ -60,5 +60,4 @@ with guard.open_guard(folder, plan, sampler="uniform, of those allowed", populat
         as_bytes = {name: tf.io.serialize_tensor(value).numpy() for name, value in state.items()}
         guarded.finish({name: np.frombuffer(value, np.uint8) for name, value in as_bytes.items()})
         print(f"round {number} is released")  # only now its model may leave the server
-    print(guarded.end())
-delete_keys(folder)
+    print(guarded.end())  # deletes the states too, with the keys of the noise

@@ -27,22 +27,6 @@ class Clipped(NamedTuple):
     zeroed: bool
 
 
-def clip_record(leaves: Sequence[np.ndarray], clip_norm: np.float32) -> Clipped:
-    """Clips a record where it is made; `clip_again` leaves it unchanged then.
-
-    Formal guarantee: as for `tff_mf.queries.clipping.clip_record`: see `clip_again`.
-
-    Args:
-        leaves: float32 arrays of any shape: one client's record.
-        clip_norm: Bound on the norm, from 1e-20 to 1e20.
-
-    Example:
-        >>> clip_record([np.float32([3, 4])], np.float32(1)).leaves[0].round(3)
-        array([0.6, 0.8], dtype=float32)
-    """
-    return _clipped(leaves, clip_norm, _PASSING)
-
-
 def clip_again(leaves: Sequence[np.ndarray], clip_norm: np.float32) -> Clipped:
     """Clips a record, whether or not its client has clipped it.
 
@@ -58,23 +42,19 @@ def clip_again(leaves: Sequence[np.ndarray], clip_norm: np.float32) -> Clipped:
         >>> clip_again([np.float32([3, 0]), np.float32([4])], np.float32(1)).leaves[1].round(3)
         array([0.8], dtype=float32)
     """
-    return _clipped(leaves, clip_norm, _PASSING_AGAIN)
+    length = norm(leaves)
+    if length <= _PASSING_AGAIN * float(clip_norm):
+        return Clipped(list(leaves), scaled=False, zeroed=False)
+    factor = _SCALED * float(clip_norm) / length
+    if not math.isfinite(length) or factor < SMALLEST_NORMAL:
+        return Clipped([np.zeros_like(leaf) for leaf in leaves], scaled=False, zeroed=True)
+    return Clipped([leaf * np.float32(factor) for leaf in leaves], scaled=True, zeroed=False)
 
 
 def norm(leaves: Sequence[np.ndarray]) -> float:
     """Returns the joint norm: finite if and only if all values are, because no square overflows in float64."""
     with np.errstate(invalid="ignore"):
         return math.sqrt(math.fsum(float(np.sum(np.square(leaf, dtype=np.float64))) for leaf in leaves))
-
-
-def _clipped(leaves: Sequence[np.ndarray], clip_norm: np.float32, passing: float) -> Clipped:
-    length = norm(leaves)
-    if length <= passing * float(clip_norm):
-        return Clipped(list(leaves), scaled=False, zeroed=False)
-    factor = _SCALED * float(clip_norm) / length
-    if not math.isfinite(length) or factor < SMALLEST_NORMAL:
-        return Clipped([np.zeros_like(leaf) for leaf in leaves], scaled=False, zeroed=True)
-    return Clipped([leaf * np.float32(factor) for leaf in leaves], scaled=True, zeroed=False)
 
 
 # As in `tff_mf.queries.clipping`.
@@ -115,7 +95,7 @@ def clip_to_grid(leaves: Sequence[np.ndarray], clip_norm: np.float32, *, bits: i
         array([819])
     """
     length, largest = norm(leaves), 2.0**bits
-    # As `clip_record` leaves it unchanged.
+    # As `clip_record` of the queries leaves it unchanged.
     passed = length <= _PASSING * float(clip_norm)
     factor = largest / float(clip_norm) if passed else _bound(leaves, bits) / length
     if not math.isfinite(length) or factor < SMALLEST_NORMAL:

@@ -2,7 +2,6 @@
 
 import dataclasses
 import hashlib
-import random
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -105,38 +104,6 @@ class Planned:
     def __call__(self, round_number: int, allowed: Sequence[str]) -> list[str]:
         present = set(allowed)
         return [client for client in self.plan.cohort(round_number - 1) if client in present]
-
-
-def planned(plan: sampling.CohortPlan) -> Planned:
-    """Returns a draw of the nodes that a plan of `tff_mf.experiments.sampling` has for the round.
-
-    Args:
-        plan: Cohorts of identities.
-
-    Example:
-        >>> import tff_mf
-        >>> plan = sampling.plan_cohorts(client_ids=["ann", "bob"], clients_per_round=1, rounds=2, seed=0,
-        ...                              sampling=tff_mf.SingleParticipation())
-        >>> len(planned(plan)(1, ["ann", "bob"]))
-        1
-    """
-    validation.instance("plan", plan, sampling.CohortPlan, "make one with sampling.plan_cohorts")
-    return Planned(plan=plan)
-
-
-def repeatable(clients_per_round: int, seed: int) -> Draw:
-    """Returns a draw as `uniform`, repeatable from a seed: for comparisons of runs.
-
-    Example:
-        >>> repeatable(1, 7)(1, ["ann", "bob"]) == repeatable(1, 7)(1, ["ann", "bob"])
-        True
-    """
-    number = validation.whole("clients_per_round", clients_per_round)
-
-    def draw(round_number: int, allowed: Sequence[str]) -> list[str]:
-        return random.Random(f"{seed} {round_number}").sample(sorted(allowed), min(number, len(allowed)))
-
-    return draw
 
 
 def check_drawn(cohort: Sequence[str], allowed: Sequence[str], most: int) -> None:

@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import importlib.metadata
 import pathlib
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import numpy as np
@@ -13,22 +13,20 @@ from flwr.app import ArrayRecord
 import tff_mf
 from tff_mf.base import validation
 from tff_mf.base.errors import InputValueError
+from tff_mf.noise import numpy as streams
 
 from .. import guard
 from ..runs import folders
 from ..runs.checkpoints import Checkpoints
 from ..runs.names import CHECKPOINTS
 from . import cohorts
-from .checkpoints import ServerState, build, loaded
-from .settings import FlowerSettings, checked_clip_norm
-from .strategy import MFStrategy
+from .settings import TORCH, FlowerSettings, checked_clip_norm
+from .strategy import MFStrategy, ServerState
 from .updates import INTEGERS, MODEL, UPDATE, Layout, Summands, model_arrays
 
 _DEFAULT = FlowerSettings()
 # Of these, each cohort can be drawn when its round begins, from the nodes that are connected.
 _IN_ROUNDS = (tff_mf.MinSep, tff_mf.FixedEpoch, tff_mf.SingleParticipation)
-# Fields of the report that the plan alone determines, as the noise follows from it.
-_ONLY_IN_PLAN = ("restart_every", "adaptive_count_stddev", "grid", "grid_bits", "grid_max_clients", "dimension")
 
 
 @contextlib.contextmanager
@@ -85,7 +83,7 @@ def open_strategy(
     folder = pathlib.Path(folder)
     validation.instance("settings", settings, FlowerSettings, "pass FlowerSettings(...)")
     validation.instance("plan", plan, tff_mf.Plan, "make one with tff_mf.plan")
-    _check_supported(plan, more)
+    _check_supported(plan)
     initial = model_arrays(initial_arrays, left_out)
     layout = Layout(shapes={name: value.shape for name, value in initial.items()})
     if plan.grid is None and not settings.floating_point:
@@ -93,32 +91,24 @@ def open_strategy(
     # With the σ that the run began with: calibrated again, on another machine, its last bits can differ.
     plan = guard.begun_plan(folder, plan)
     summed, drawn = _summands(plan, settings, layout), _drawn_before(plan, draw, nodes)
-    stream = build(plan, dimension=layout.dimension, clip_norm=plan.clip_norm, settings=settings)
+    stream = _stream(plan, layout.dimension, settings)
     more.setdefault("versions", {**folders.versions(), "flwr": importlib.metadata.version("flwr")})
     # Under other identities, those who took part would be strangers.
     named: Any = identify if hasattr(identify, "__qualname__") else type(identify)
     given = {**settings.as_json(), "identities": f"{named.__module__}.{named.__qualname__}"}
-    rate = settings.optimizer.learning_rate
     more.setdefault("about", {"engine": "flwr", **given})
-    more.setdefault("server_learning_rate", rate)
+    more.setdefault("server_learning_rate", settings.optimizer.learning_rate)
     if drawn is not None:
         plan = dataclasses.replace(plan, population=len(drawn))
     else:
         more["sampler"] = sampler or ("uniform, of those allowed" if draw is None else "by hand")
     with guard.open_guard(folder, plan, **more) as guarded:
-        about = {
-            **given,
-            # What a resumed run is told about by name, beside the fingerprint of its noise.
-            **{name: getattr(plan, name) for name in ("clip_norm", "grid_bits", "grid_max_clients")},
-            "server_learning_rate": rate,
-            "layout": layout.as_json(),
-            "noise": stream.fingerprint.hex(),
-        }
+        about = {**given, "layout": layout.as_json(), "noise": stream.fingerprint.hex()}
         saved = Checkpoints(folder / CHECKPOINTS, about)
         if drawn is not None:
             draw = cohorts.Planned(plan=guarded.draws_from(drawn), secret=plan.secret_cohorts)
         if number := guarded.resume(saved, every_round=True):
-            state = loaded(saved, number, stream)
+            state = _loaded(saved, number, stream)
         else:
             weights = layout.vector(initial)
             state = ServerState(round_number=0, weights=weights, velocity=np.zeros_like(weights), noise=stream.init())
@@ -157,7 +147,7 @@ def _drawn_before(plan: tff_mf.Plan, draw: cohorts.Draw | None, nodes: Collectio
     return guard.checked_clients(plan, nodes, name="nodes")
 
 
-def _check_supported(plan: tff_mf.Plan, more: Mapping[str, Any]) -> None:
+def _check_supported(plan: tff_mf.Plan) -> None:
     if plan.restart_every is not None:
         raise InputValueError(
             f"restart_every={plan.restart_every} is not supported on Flower: leave it out, or train in TensorFlow "
@@ -168,12 +158,6 @@ def _check_supported(plan: tff_mf.Plan, more: Mapping[str, Any]) -> None:
             f"adaptive_count_stddev={plan.adaptive_count_stddev!r} is not supported on Flower, where no count of "
             "clipped updates is released and the clip norm is constant: leave it out, or train in TensorFlow Federated."
         )
-    for name in _ONLY_IN_PLAN:
-        # It would change the guarantee in the report, and not the noise.
-        if more.get(name) is not None:
-            raise InputValueError(
-                f"{name}={more[name]!r} is not supported on Flower beside the plan: give it to tff_mf.plan."
-            )
 
 
 def _summands(plan: tff_mf.Plan, settings: FlowerSettings, layout: Layout) -> Summands:
@@ -189,3 +173,43 @@ def _summands(plan: tff_mf.Plan, settings: FlowerSettings, layout: Layout) -> Su
             "parameters: what the grid costs depends on it."
         )
     return Summands(checked_clip_norm(plan.clip_norm), settings.replies, plan.grid)
+
+
+def _stream(plan: tff_mf.Plan, dimension: int, settings: FlowerSettings) -> streams.NoiseStream:
+    """Returns the stream of a plan's noise, limited to its rounds; PyTorch's has the methods of NumPy's.
+
+    Formal guarantee: as for `streams.NoiseStream` with the plan's noise as run. A state of a run with another clip
+    norm, σ, mechanism, grid, generator or engine is refused.
+    """
+    build_stream: Any = streams.build_stream
+    if settings.engine == TORCH:
+        from tff_mf.noise import torch
+
+        build_stream = torch.build_stream
+    sigma = plan.noise_multiplier_as_run
+    stream = build_stream(
+        plan.mechanism,
+        dimension=dimension,
+        # On a grid, in units of the clip norm.
+        stddev=sigma * (plan.clip_norm if plan.grid is None else 1.0),
+        insecure_seed=plan.insecure_seed,
+        grid=plan.grid,
+        generator=settings.generator,
+    )
+    # A stream knows only the product of σ and the clip norm, or σ alone.
+    return stream.bound_to(repr(float(plan.clip_norm))).limited_to(plan.rounds)
+
+
+def _loaded(saved: Checkpoints, round_number: int, stream: streams.NoiseStream) -> ServerState:
+    """Returns a state that was saved."""
+    arrays, _ = saved.load(round_number)
+    if arrays.keys() != {"weights", "velocity", "keys"} or len(arrays["keys"]) != round_number:
+        raise InputValueError(
+            f"checkpoint of round {round_number} has not the keys of its rounds: put the run's own checkpoint back."
+        )
+    return ServerState(
+        round_number=round_number,
+        weights=arrays["weights"],
+        velocity=arrays["velocity"],
+        noise=stream.replay(arrays["keys"]),
+    )

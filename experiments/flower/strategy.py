@@ -1,5 +1,6 @@
 """The Flower strategy: rounds of FedAvg with server momentum, whose sums get the correlated noise of a mechanism."""
 
+import dataclasses
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from logging import INFO, WARNING
@@ -20,8 +21,7 @@ from ..guard.run_guard import RunGuard
 from ..output import files
 from ..reports import Report
 from ..runs.ledger import ReportCounts
-from ..runs.names import CHECKPOINTS, MODEL
-from .checkpoints import ServerState, forget
+from ..runs.names import MODEL
 from .cohorts import Draw, Identify, Planned, check_drawn
 from .settings import FlowerSettings, checked_clip_norm
 from .updates import Layout, Summands, UpdateSum, as_record
@@ -34,6 +34,23 @@ _OF_OTHERS = {"not chosen", "another round", "duplicate"}
 _OF_CLIENTS = 1 - 1e-4
 # What Flower raises for a reply that is no message. A connection that fails raises others, and stops the run.
 _UNREADABLE = (ValueError, TypeError, LookupError, AttributeError, RecursionError, DecodeError)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ServerState:
+    """The server's state after a round. Secret: with its keys, the noise can be removed from every released model.
+
+    Model and momentum are float32 `[dimension]`.
+    """
+
+    round_number: int
+    weights: np.ndarray
+    velocity: np.ndarray
+    noise: Mapping[str, np.ndarray]
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Returns what is saved: of the noise, the keys, from which it can be drawn again."""
+        return {"weights": self.weights, "velocity": self.velocity, "keys": np.asarray(self.noise["keys"])}
 
 
 class MFStrategy(Strategy):
@@ -243,11 +260,9 @@ class MFStrategy(Strategy):
         return result
 
     def end(self) -> Report:
-        """Ends the run: writes the model and the report, deletes the checkpoints, and returns the report."""
+        """Ends the run: writes the model, deletes the checkpoints, writes the report, and returns it."""
         files.write_atomically(self._guard.folder / MODEL, safetensors.numpy.save(self.arrays))
-        report = self._guard.end()
-        forget(self._guard.folder / CHECKPOINTS)
-        return report
+        return self._guard.end()
 
     def _gather(self, grid: Grid, round_number: int) -> tuple[Mapping[str, int], list[str]]:
         """Returns the connected nodes and a cohort of them, as soon as there is a whole one or the time is over."""

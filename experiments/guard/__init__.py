@@ -5,4 +5,3 @@ from .run_guard import RefusedCohortError as RefusedCohortError
 from .run_guard import RunGuard as RunGuard
 from .run_guard import begun_plan as begun_plan
 from .run_guard import open_guard as open_guard
-from .run_guard import refusal as refusal

@@ -312,7 +312,9 @@ def write_private(
         work: How devices read their examples, as for `aggregators.export_process`.
     """
     record = reports.read_record(run)
-    plan = record.plan
+    # Nobody draws devices in secret: what is stated is for whoever knows the cohorts.
+    schema = record.plan.participation
+    plan = dataclasses.replace(record.plan, sampling=schema, secret_cohorts=False, population=None)
     check_exported(plan)
 
     def add_graphs(folder: pathlib.Path, plan: tff_mf.Plan) -> dict[str, Any]:

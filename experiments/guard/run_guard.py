@@ -8,29 +8,32 @@ import contextlib
 import dataclasses
 import functools
 import itertools
+import json
 import math
 import pathlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import tff_mf
 from tff_mf.base import validation
-from tff_mf.base.errors import InputValueError
+from tff_mf.base.errors import InputTypeError, InputValueError
 
 from .. import reports as run_reports
 from ..output import files
 from ..runs import folders, server_loop
-from ..runs.ledger import ReportCounts
-from ..runs.names import CHECKPOINTS, COHORTS, LEDGER, RUN_JSON
+from ..runs.ledger import ReportCounts, has_begun, read_ledger
+from ..runs.names import CHECKPOINTS, LEDGER, METRICS, MODEL, REPORT, REPORT_TEXT, RUN_JSON, SUMMARY
 from ..runs.rules import RefusedCohortError as RefusedCohortError
 from ..runs.rules import Rules, checked_ids
-from ..runs.rules import refusal as refusal
 from ..runs.server_loop import ServerLoop
 from ..sampling import CohortPlan
-from . import _checks, drawing
+from . import drawing
 
 if TYPE_CHECKING:
     from ...aggregators import MFAggregationFactory
+
+# What a run leaves behind, besides its checkpoints.
+_REMAINS = (REPORT, MODEL, METRICS, SUMMARY)
 
 
 class RunGuard(ServerLoop):
@@ -95,20 +98,15 @@ class RunGuard(ServerLoop):
             return super().begin(clients, clip_norm=clip_norm)
         read = checked_ids(clients)
         with self._lock:
-            self._check_drawn(read)
+            if others := sorted(set(read) - self._cohort_of()):
+                raise RefusedCohortError(
+                    f"clients of round {self.next_round} are not all in the cohort that {self._plan.sampling!r} drew "
+                    "for it: take clients of allowed(clients).",
+                    others,
+                )
+            if len(set(read)) < len(read):
+                raise InputValueError(f"clients of round {self.next_round} has one twice: a client takes part once.")
             return super().begin([] if self._plan.secret_cohorts else read, clip_norm=clip_norm)
-
-    def _check_drawn(self, clients: Sequence[str]) -> None:
-        """Raises unless clients are of the next round's cohort, each once."""
-        others = sorted(set(clients) - self._cohort_of())
-        if others:
-            raise RefusedCohortError(
-                f"clients of round {self.next_round} are not all in the cohort that {self._plan.sampling!r} drew for "
-                "it: take clients of allowed(clients).",
-                others,
-            )
-        if len(set(clients)) < len(clients):
-            raise InputValueError(f"clients of round {self.next_round} has one twice: a client takes part once.")
 
     def _cohort_of(self) -> frozenset[str]:
         """Returns the cohort of the next round; an empty one after the last."""
@@ -119,16 +117,13 @@ class RunGuard(ServerLoop):
             )
         return frozenset(self._drawn.cohort(self.next_round - 1) if self.next_round <= self.rounds else ())
 
-    def goes_on_after(
-        self, round_number: int, state: Any = None, *, run: str | None = None, reports: ReportCounts | None = None
-    ) -> int:
+    def goes_on_after(self, round_number: int, state: Any = None, *, run: str | None = None) -> int:
         """Tells the guard after which round training is resumed, and returns the round.
 
         Args:
             round_number: Version of the newest checkpoint; 0 for a new start.
             state: The process's state in the checkpoint. Needed if the guard knows the aggregator.
             run: The `run` that was kept in the checkpoint, if it was.
-            reports: Counts of the clients' reports in that round, if they were kept in the checkpoint.
 
         Raises:
             InputTypeError: If there is no state, although the guard knows the aggregator.
@@ -139,8 +134,8 @@ class RunGuard(ServerLoop):
         if run not in (None, self.run):
             raise InputValueError(f"run={run!r} of the checkpoint must be {self.run!r}: load a checkpoint of this run.")
         with self._lock:
-            _checks.check_drawn(state, self._noise, number, last_released=self.last_released)
-            return self.record_resumed(number, reports=reports)
+            _check_drawn(state, self._noise, number, last_released=self.last_released)
+            return self.record_resumed(number)
 
     def record_resumed(self, round_number: int, *, reports: ReportCounts | None = None) -> int:
         """Records what `goes_on_after` does, for a round whose state is checked when it is released.
@@ -218,19 +213,20 @@ class RunGuard(ServerLoop):
             InputValueError: If the state has no noise, or noise of another aggregator or of another number of rounds.
         """
         try:
-            _checks.check_drawn(state, self._noise, round_number, last_released=self.last_released)
-        except _checks.OtherRoundsError:
+            _check_drawn(state, self._noise, round_number, last_released=self.last_released)
+        except _OtherRoundsError:
             self._mixed = True
             raise
 
     def end(self) -> run_reports.Report:
-        """Records that the run has ended, deletes the key of its cohorts, writes the final report, and returns it.
+        """Records that the run has ended, deletes its keys, writes the final report, and returns it.
 
-        Save the model before, and delete the run's states after it: they have the keys of its noise. If the process is
-        killed in between, `open_guard` deletes what is in the folder `checkpoints` of the run.
+        Save the model before: the states in the folder `checkpoints` of the run, which have the keys of its noise, are
+        deleted. If the process is killed in between, `open_guard` does the rest.
         """
-        self.record_end()
-        (self.folder / CHECKPOINTS / COHORTS).unlink(missing_ok=True)
+        if not self.has_ended:
+            self.record_end()
+        folders.delete_keys(self.folder)
         return run_reports.write(self.folder, realised=True)
 
     def _check_unmixed(self) -> None:
@@ -310,17 +306,13 @@ def open_guard(
         validation.instance("sampler", sampler, str, "name what draws the cohorts")
     folder = pathlib.Path(folder)
     if aggregator is not None:
-        _checks.check_aggregator(aggregator, plan, more)
+        check_aggregator(aggregator, plan, more)
     run_reports.check_fields(more)
     more = drawing.record_fields(folder, plan, sampler, **more)
-    try:
+    with files.writing(folder, "folder"):
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise InputValueError(
-            f"folder={str(folder)!r} cannot be made ({error.strerror}): name one that can be written."
-        ) from None
     with files.alone(folder):
-        _checks.check_folder(folder, ended=ended)
+        _check_folder(folder, ended=ended)
         more.setdefault("versions", folders.versions())
         run_reports.write_record(folder, plan, **more)
         if not (folder / LEDGER).exists():
@@ -329,3 +321,142 @@ def open_guard(
         make = functools.partial(RunGuard, noise=noise, plan=plan, draws=sampler is None)
         with server_loop.open_loop(folder, rules=Rules.of(plan), make=make, ended=ended) as guarded:
             yield guarded
+
+
+class _OtherRoundsError(InputValueError):
+    """The noise in a state was drawn for another number of rounds."""
+
+
+def _check_drawn(state: Any, noise: str | None, round_number: int, *, last_released: int) -> None:
+    """Raises unless the noise in a server's state was drawn exactly once for each round up to `round_number`."""
+    if state is None:
+        if noise is not None:
+            raise InputTypeError(
+                "state=None must be the process's state after the round: the guard checks the rounds of its noise."
+            )
+        return
+    from ... import aggregators
+
+    drawn = aggregators.rounds_drawn(state)
+    if noise is not None:
+        if noise not in drawn:
+            raise InputValueError(
+                f"state has {'other noise than' if drawn else 'no noise of'} the aggregator that the guard was opened "
+                "with: pass the state that the process with this aggregator returned."
+            )
+        drawn = {noise: drawn[noise]}
+    other = next((rounds for rounds in drawn.values() if rounds != round_number), None)
+    if not drawn:
+        raise InputValueError("state has no noise: pass the whole state that the process returned.")
+    if other is not None:
+        raise _OtherRoundsError(
+            f"round_number={round_number}: the noise of the state was drawn for {other} rounds. A round that was "
+            "begun was never computed, or was not computed from the state of the round before, so noise went to other "
+            f"cohorts than those in the log. Release nothing of it, delete checkpoints after round {last_released}, "
+            f"load the state of round {last_released}, call goes_back_to({last_released + 1}), and begin again from "
+            "there. If a round fails, call goes_back_to with it before the next cohort."
+        )
+
+
+def check_aggregator(aggregator: "MFAggregationFactory", plan: tff_mf.Plan, more: Mapping[str, Any]) -> None:
+    """Raises unless an aggregator adds the noise of the plan, and divides by its clients per round."""
+    from ... import aggregators
+
+    validation.instance(
+        "aggregator", aggregator, aggregators.MFAggregationFactory, "pass what build_mf_aggregator returns"
+    )
+    if aggregator.clients_per_round != plan.clients_per_round:
+        raise InputValueError(
+            f"aggregator divides by clients_per_round={aggregator.clients_per_round!r}, and the plan is for "
+            f"{plan.clients_per_round}: build both with one number."
+        )
+    about = more.get("about")
+    if isinstance(about, Mapping) and "generator" in about:
+        raise InputValueError(
+            f"about['generator']={about['generator']!r} is not the generator of aggregator, whose noise is "
+            "TensorFlow's: leave it out, and the report names that."
+        )
+    if aggregator.insecure and plan.insecure_seed is None:
+        raise InputValueError(
+            "aggregator does not have the noise of the plan: its keys are known, by insecure_seed; pass "
+            "what build_mf_aggregator returns."
+        )
+    clipping, restart_every = aggregator.adaptive_clipping, plan.restart_every
+    _check_counts(None if clipping is None else clipping.count_stddev, plan)
+    of_plan = None
+    if clipping is None or restart_every is not None:
+        of_plan = aggregators.MFAggregationFactory.of_plan(
+            plan, restart_every=restart_every, adaptive_clipping=clipping, rounds=None
+        ).fingerprint
+    if aggregator.fingerprint != of_plan:
+        raise InputValueError(
+            "aggregator does not have the noise of the plan: build it with the plan's mechanism, "
+            f"clip_norm={plan.clip_norm!r}, noise_multiplier={plan.noise_multiplier_as_run!r}, "
+            f"restart_every={restart_every!r}, grid={plan.grid!r} and insecure_seed={plan.insecure_seed!r}."
+        )
+
+
+def _check_counts(of_aggregator: float | None, plan: tff_mf.Plan) -> None:
+    """Raises unless the noise of adaptive clipping's counts is the one that is accounted for."""
+    accounted = plan.adaptive_count_stddev
+    if of_aggregator is None and accounted is None:
+        return
+    scale = plan.cohort / plan.clients_per_round
+    if of_aggregator is None:
+        raise InputValueError(
+            f"adaptive_count_stddev={accounted!r}, and the aggregator has no adaptive_clipping: leave it out, or build "
+            "the aggregator with it."
+        )
+    if accounted is None or not math.isclose(accounted, of_aggregator * scale, rel_tol=1e-12):
+        raise InputValueError(
+            f"adaptive_count_stddev={accounted!r} must be {of_aggregator * scale!r}, the standard deviation of the "
+            "noise in the counts that the aggregator releases."
+        )
+
+
+def _check_folder(folder: pathlib.Path, *, ended: bool) -> None:
+    """Raises if a folder holds a run that has ended, or files of a run without its ledger.
+
+    What the end of a run does is done here if the run was stopped in between: its keys are deleted, with which the
+    noise can be removed from its models, and its report is written.
+
+    Args:
+        folder: The folder, which no other process uses.
+        ended: Whether the run may have ended.
+    """
+    book = folder / LEDGER
+    if book.is_file() and read_ledger(book).ended:
+        folders.delete_keys(folder)
+        if not (_ended(folder / REPORT) and (folder / REPORT_TEXT).is_file()):
+            run_reports.write(folder, realised=True)
+        if ended:
+            return
+        raise InputValueError(
+            f"folder={str(folder)!r} holds a run that has ended: its model and report are there; name another folder "
+            "for another run."
+        )
+    if _ended(folder / REPORT):
+        raise InputValueError(
+            f"folder={str(folder)!r} holds the report of a run that has ended, and its {LEDGER} has no end: put the "
+            "newest ledger back."
+        )
+    if has_begun(book):
+        return
+    left = [name for name in _REMAINS if (folder / name).exists()]
+    if any((folder / CHECKPOINTS).glob("*")):
+        left.append(CHECKPOINTS)
+    if left:
+        raise InputValueError(
+            f"folder={str(folder)!r} holds {', '.join(left)} of a run, but no {LEDGER}: its rounds would be "
+            "released twice. Restore the ledger, or name another folder."
+        )
+
+
+def _ended(path: pathlib.Path) -> bool:
+    try:
+        log = json.loads(path.read_bytes())["log"]
+        return bool(log and log["has_ended"])
+    except FileNotFoundError:
+        return False
+    except (ValueError, KeyError, TypeError) as error:
+        raise InputValueError(f"report={str(path)!r} is damaged: restore it, or name another folder.") from error

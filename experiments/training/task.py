@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from ..guard import weight_names
+from ..guard.models import names_in_a_new_graph
 from ..runs.settings import RunSettings
 from . import client_batches, models
 
@@ -44,7 +44,7 @@ def build_task(settings: RunSettings, vocabulary: Sequence[str]) -> Task:
     return Task(
         model=models.build_hoisted_model(settings.model, arrays, input_spec=(words, words)),
         initial_weights=initial,
-        weight_names=weight_names.in_a_new_graph(
+        weight_names=names_in_a_new_graph(
             lambda: build_keras_model(settings, vocabulary=vocabulary).trainable_variables
         ),
     )

@@ -17,7 +17,7 @@ from tff_mf import aggregators, queries
 from ..conftest import ENDED
 
 ROUNDS, CLIENTS, EXAMPLES = 8, 2, 6
-# With a matrix and rows of floats; tests/experiments/test_grid_bundles.py has integers.
+# With a matrix and rows of floats; tests/experiments/test_bundles.py has integers.
 BANDED = tff_mf.Banded(values=np.vstack([np.full((1, 600), 1.2), np.full((5, 600), 0.1)]))
 
 

@@ -21,11 +21,12 @@ sys.path.extend(
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Bundle:
-    """A bundle that was exported, what was exported, and what was warned of."""
+    """A bundle that was exported, what was exported, what was warned of, and its description of the graphs."""
 
     folder: pathlib.Path
     config: pathlib.Path
     warnings: list[str]
+    graphs: dict[str, Any]
 
 
 @pytest.fixture
@@ -113,16 +114,16 @@ def _exported(small_data: pathlib.Path, root: pathlib.Path) -> dict[str, Any]:
     config = root / "settings.toml"
     config.write_text(
         f'[run]\ndataset = "sqlite:{small_data}"\nmechanism = "tree-full"\nrounds = 200\nclients_per_round = 2\n'
-        'cohort = 4\ndelta = 1e-6\nmin_sep = 10\nmax_participations = 12\nnoise_multiplier = 8.0\ngrid = "none"\n'
+        'cohort = 4\ndelta = 1e-6\nmin_sep = 10\nmax_participations = 12\nnoise_multiplier = 8.0\ngrid = "auto"\n'
         'model = "conv"\nvocab_size = 60\nembedding_size = 4\nunits = 4\nbatch_size = 2\nmax_examples = 4\n'
     )
     handler = logging.handlers.BufferingHandler(10**6)
     handler.setLevel(logging.WARNING)
     logging.getLogger("tff_mf").addHandler(handler)
-    deployment.write(deployment.read_source(config), root / "bundle", round_minutes=15.0, population=80)
+    made = deployment.write(deployment.read_source(config), root / "bundle", round_minutes=15.0, population=80)
     logging.getLogger("tff_mf").removeHandler(handler)
     warnings = [record.getMessage() for record in handler.buffer]
-    return {"folder": root / "bundle", "config": config, "warnings": warnings}
+    return {"folder": root / "bundle", "config": config, "warnings": warnings, "graphs": made.graphs}
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Bundles: what is in them, which runs are refused, and that a model is published alone."""
+"""Bundles on a grid: what is in them, hostile devices, which runs are refused, and that a model is published alone."""
 
 import json
 import re
@@ -9,6 +9,7 @@ import subprocess
 import numpy as np
 import pytest
 import safetensors.numpy
+import tensorflow as tf
 
 import tff_mf
 from tff_mf.experiments import reports
@@ -16,9 +17,12 @@ from tff_mf.experiments.guard import export
 from tff_mf.experiments.runs import folders, server_loop
 from tff_mf.experiments.runs.ledger import ReportCounts
 from tff_mf.experiments.runs.rules import Rules
+from tff_mf.experiments.runs.settings import dimension_of
 from tff_mf.experiments.training import deployment
 
 from .shared import invoke
+
+GRID = tff_mf.Grid(bits=14, max_clients=1000)
 
 
 def test_a_deployment_has_the_whole_cohort_and_all_of_its_noise(bundle):
@@ -26,11 +30,19 @@ def test_a_deployment_has_the_whole_cohort_and_all_of_its_noise(bundle):
     assert (run.plan.clients_per_round, run.plan.cohort) == (4, 4)
     assert run.plan.noise_multiplier == 8.0
     assert not run.simulation
-    planned = json.loads((bundle.folder / "planned.json").read_text())
-    assert planned["claim"]["epsilon_as_run"] == pytest.approx(
-        tff_mf.epsilon(tff_mf.Tree(200, variant="full"), 200, run.plan.participation, noise_multiplier=8.0, delta=1e-6),
-        rel=1e-9,
+    assert run.plan.grid == GRID
+    setting = tff_mf.Tree(200, variant="full"), 200, run.plan.participation
+    dimension = dimension_of("conv", vocab_size=60, embedding_size=4, units=4)
+    charged, plain = (
+        tff_mf.guarantee(*setting, noise_multiplier=8.0, **more).epsilon(1e-6)
+        for more in ({"grid": GRID, "dimension": dimension}, {})
     )
+    assert charged > plain * (1 + 1e-9)
+    planned, policy = (
+        json.loads((bundle.folder / name).read_text()) for name in ("planned.json", export.DEVICE_POLICY)
+    )
+    assert planned["claim"]["epsilon_as_run"] == pytest.approx(charged, rel=1e-12)
+    assert policy["guarantee"]["by_devices_alone"]["epsilon"] == pytest.approx(charged, rel=1e-12)
     min_sep, timer = _eligibility(bundle.folder)
     # 200 rounds, 10 apart and 12 of them at most: 17 apart.
     assert min_sep["min_sep_policy"] == {
@@ -120,6 +132,13 @@ def test_a_run_is_exported_with_its_own_mechanism_and_words(bundle, tmp_path):
     assert source.plan.noise_multiplier_as_run == 8.0
 
 
+def test_the_option_wins_over_the_source_s_own_grid(bundle, tmp_path):
+    config = tmp_path / "settings.toml"
+    config.write_text(bundle.config.read_text().replace('grid = "auto"', "grid = 16"))
+    assert deployment.read_source(config).plan.grid == tff_mf.Grid(bits=16, max_clients=1000)
+    assert deployment.read_source(config, grid="none").plan.grid is None
+
+
 @pytest.fixture
 def trained(bundle, tmp_path):
     """A deployment of the bundle's settings that ended after a round, with the reports of its devices counted."""
@@ -140,8 +159,6 @@ def trained(bundle, tmp_path):
 
 
 def test_a_model_is_published_with_its_report_and_nothing_else(trained, tmp_path):
-    import tensorflow as tf
-
     out = tmp_path / "published"
     assert deployment.write_model(trained, out)["lite"] == "model.tflite"
     inside = out / "model" / "assets.extra" / "report.json"
@@ -163,3 +180,69 @@ def test_a_model_is_published_with_its_report_and_nothing_else(trained, tmp_path
     kept = tf.train.load_checkpoint(str(out / "model" / "variables" / "variables"))
     numbers = [int(np.prod(shape)) for name, shape in kept.get_variable_to_shape_map().items() if "VALUE" in name]
     assert sum(numbers) == sum(weight.size for weight in weights)
+
+
+@pytest.fixture(scope="module")
+def stages(bundle):
+    """The stages of the bundle, as functions from tensors to tensors by name."""
+    described = bundle.graphs["stages"]
+    loaded = {name: tf.saved_model.load(str(bundle.folder / stage["path"])) for name, stage in described.items()}
+
+    def run(name, *given):
+        tensors = {key: value for each in given for key, value in each.items()}
+        inputs = {key: tf.convert_to_tensor(tensors[key]) for key in described[name]["inputs"]}
+        found = loaded[name].signatures["serving_default"](**inputs)
+        return {key: np.asarray(found[key]) for key in described[name]["outputs"]}
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def begun(bundle, stages):
+    """The state before the first round, and the update of an honest device."""
+    state = stages("initialize", safetensors.numpy.load_file(bundle.folder / "server" / "initial.safetensors"))
+    words = np.ones((2, 20), np.int64)
+    return state, stages("work", {"examples__0": words, "examples__1": words}, stages("prepare", state))
+
+
+def _square(values):
+    """Exact, of integers."""
+    return sum(int(value) ** 2 for each in values for value in np.ravel(each))
+
+
+def test_a_device_sends_integers_within_the_bound_and_counts_as_one(begun):
+    *records, clients = begun[1].values()
+    assert {value.dtype for value in begun[1].values()} == {np.dtype(np.int32)}
+    assert 0 < _square(records) <= 4**14
+    assert clients == 1
+
+
+def test_no_hostile_device_exceeds_the_bound_or_counts_as_many(stages, begun):
+    honest = begun[1]
+    *records, count = honest
+    largest = np.iinfo(np.int32).max
+    for update in (
+        {name: np.full_like(value, largest) for name, value in honest.items()},
+        {name: np.full_like(value, -largest) for name, value in honest.items()},
+        {**honest, count: np.array(10**6, np.int32)},
+        {**honest, count: np.array(-1, np.int32)},
+    ):
+        total = stages("accumulate", stages("zero"), update)
+        *added, clients = (value for name, value in total.items() if "__total__" in name)
+        assert _square(added) <= 4**14
+        assert clients == 1
+    scaled = stages("accumulate", stages("zero"), {name: np.full_like(honest[name], largest) for name in honest})
+    assert _square(value for name, value in scaled.items() if "__total__0__" in name) > 0.99 * 4**14
+    assert len(records) == len(added)
+
+
+@pytest.mark.parametrize(("more", "released"), [(0, True), (1, False)])
+def test_a_sum_of_more_clients_than_there_is_room_for_is_not_released(stages, begun, more, released):
+    report = stages("report", stages("zero"))
+    *_, count = report
+    report[count] = np.array(GRID.max_clients + more, report[count].dtype)
+    if released:
+        assert stages("update", begun[0], report)
+    else:
+        with pytest.raises(tf.errors.InvalidArgumentError):
+            stages("update", begun[0], report)

@@ -68,10 +68,22 @@ def test_a_bundle_has_the_plan_and_begins_with_the_model_that_the_training_began
     assert (bundle / "device" / "work.tflite").exists()
     assert all(map(np.array_equal, initial_model(bundle), first))
     record, of_run = reports.read_record(bundle), reports.read_record(root / "run")
-    assert record.plan == of_run.plan
+    assert record.plan == dataclasses.replace(of_run.plan, sampling=PLAN.participation, population=None)
     assert (record.population, record.about) == (8, of_run.about)
     assert json.loads((bundle / export.DEVICE_POLICY).read_text())["guarantee"]["claimed"]["epsilon"] is not None
     assert critical(bundle) == []
+
+
+def test_a_bundle_of_secret_cohorts_states_the_epsilon_of_cohorts_that_are_known(tmp_path):
+    secret = {"sampling": tff_mf.BallsInBins(groups=4, clients_per_round=2), "secret_cohorts": True, "delta": 1e-2}
+    plan = tff_mf.plan(**{**private_run.SETTING, **secret})
+    with opened(tmp_path / "run", plan) as training:
+        amplified = training.plan.epsilon
+        planned = training.export(tmp_path / "bundle", batch_size=2)
+    assert planned.claim.epsilon > 1.1 * amplified
+    stored = tff_mf.Plan.load(tmp_path / "bundle")
+    assert (stored.secret_cohorts, stored.sampling) == (False, plan.participation)
+    assert planned.claim.epsilon == pytest.approx(stored.epsilon, rel=1e-9)
 
 
 def test_the_tutorials_program_drives_a_bundle_and_resumes(exported, tmp_path, monkeypatch, capsys):

@@ -14,7 +14,7 @@ import tff_mf
 from tff_mf import aggregators
 from tff_mf.accounting import grid_charge
 from tff_mf.experiments import reports
-from tff_mf.experiments.guard._checks import check_aggregator
+from tff_mf.experiments.guard.run_guard import check_aggregator
 from tff_mf.experiments.runs import amplification, names
 from tff_mf.experiments.runs.settings import RunSettings, dimension_of, grid_of
 from tff_mf.experiments.sampling.settings import SamplingSettings

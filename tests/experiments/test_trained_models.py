@@ -8,7 +8,7 @@ import tensorflow_federated as tff
 
 import tff_mf
 from tff_mf import aggregators
-from tff_mf.experiments.guard._models import checked_dimension
+from tff_mf.experiments.guard.models import checked_weights
 
 layers = tf.keras.layers
 SPEC = (tf.TensorSpec([None, 4, 4, 1]), tf.TensorSpec([None, 1]))
@@ -117,13 +117,13 @@ TAKEN = {
 def test_a_model_whose_training_assigns_to_variables_is_refused(name):
     model_fn, variable = REFUSED[name]
     with pytest.raises(tff_mf.InputError, match=f"{variable}.*GroupNormalization.*trainable=False"):
-        checked_dimension(model_fn)
+        checked_weights(model_fn)
 
 
 @pytest.mark.parametrize("name", TAKEN)
 def test_other_models_are_taken(name):
     model_fn, dimension = TAKEN[name]
-    assert checked_dimension(model_fn) == dimension
+    assert checked_weights(model_fn).dimension == dimension
 
 
 SGD = tff.learning.optimizers.build_sgdm(0.1)
@@ -145,4 +145,4 @@ def test_nothing_is_written_of_a_run_whose_model_is_refused(way, tmp_path):
 
 def test_a_function_that_returns_no_model_of_tff_is_refused():
     with pytest.raises(tff_mf.InputError, match=r"model_fn returns Sequential.*from_keras_model"):
-        checked_dimension(lambda: tf.keras.Sequential([layers.Dense(1)]))
+        checked_weights(lambda: tf.keras.Sequential([layers.Dense(1)]))

@@ -1,6 +1,7 @@
 """A grid of Flower in this process: nodes with keys, some of which drop out or send what they should not."""
 
 import copy
+import random
 import types
 
 import numpy as np
@@ -155,13 +156,17 @@ def flat(arrays):
     return np.concatenate([np.ravel(arrays[name]) for name in ARRAYS])
 
 
+def repeatable(number, allowed):
+    """The same cohort in each run, for equal rounds and nodes."""
+    return random.Random(f"3 {number}").sample(sorted(allowed), min(COHORT, len(allowed)))
+
+
 def lives(folder, plan, answer, **more):
     """The model of a run of one process, and of one that is opened anew for each round, by nodes with new ids."""
-    draw = cohorts.repeatable(COHORT, 3)
-    with opened(folder / "whole", plan, draw=draw, **more) as strategy:
+    with opened(folder / "whole", plan, draw=repeatable, **more) as strategy:
         whole = strategy.start(Fleet(NAMES, answer)).arrays
     for life in range(ROUNDS):
-        with opened(folder / "parts", plan, draw=draw, **more) as strategy:
+        with opened(folder / "parts", plan, draw=repeatable, **more) as strategy:
             assert strategy.rounds_released == life
             assert (strategy.plan.grid is None) == more.get("floating_point", True)
             parts = strategy.start(Fleet(NAMES, answer, life=life + 1), num_rounds=life + 1).arrays

@@ -23,7 +23,6 @@ from .fleet import Fleet
 
 MODULES = (
     "app",
-    "checkpoints",
     "clipping",
     "cohorts",
     "mods",

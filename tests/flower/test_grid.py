@@ -10,7 +10,7 @@ from flwr.clientapp.mod import fixedclipping_mod
 
 import tff_mf
 from tff_mf.experiments import reports
-from tff_mf.experiments.flower import clipping, cohorts, mods
+from tff_mf.experiments.flower import clipping, mods
 from tff_mf.experiments.runs import ledger
 from tff_mf.experiments.runs.names import LEDGER
 
@@ -85,7 +85,7 @@ def test_released_models_are_exact_integers_of_the_definition(tmp_path):
         return in_integers(name, arrays, config)
 
     for life in (2, ROUNDS):
-        with opened(tmp_path, plan, draw=cohorts.repeatable(COHORT, 3)) as strategy:
+        with opened(tmp_path, plan, draw=fleet.repeatable) as strategy:
             strategy.start(
                 Fleet(NAMES, answer, life=life),
                 num_rounds=life,
@@ -112,7 +112,7 @@ def test_floats_become_the_same_integers_on_the_server(tmp_path, replies):
         assert not set(config) & {mods.BITS, mods.TYPE, mods.CLIP_NORM}
         return steps(name, arrays) if replies == "update" else trained(name, arrays, config)
 
-    draw, found = cohorts.repeatable(COHORT, 3), {}
+    draw, found = fleet.repeatable, {}
     for kind, reply in ((replies, answer), ("integers", in_integers)):
         folder = tmp_path / kind
         with opened(folder, plan_of(insecure_seed=2, rounds=1), kind, draw=draw) as strategy:

@@ -293,8 +293,8 @@ def grid_plan(bits=BITS, dimension=15):
 # Settings with which no run begins, behind words of the error.
 NEVER = [
     ("restart_every=3 is not supported", {"plan": plan_of(restart_every=3, adaptive_count_stddev=1.0)}),
-    ("adaptive_count_stddev=1.0", {"adaptive_count_stddev": 1.0}),
-    ("grid_bits=16", {"grid_bits": 16}),
+    ("adaptive_count_stddev= cannot be given", {"adaptive_count_stddev": 1.0}),
+    ("grid_bits= cannot be given", {"grid_bits": 16}),
     ("must be at least 15", on_grid(grid_plan(dimension=14))),
     ("replies='integers' needs a grid", {"replies": "integers"}),
     ("of type int64", {"arrays": {"w": np.zeros(3, np.int64)}}),
