@@ -8,7 +8,6 @@ from ..runs.run_record import check_fields as check_fields
 from ..runs.run_record import read_record as read_record
 from ..runs.run_record import write_record as write_record
 from .evidence import gather as gather
-from .evidence import observed as observed
 from .evidence import planned_epsilon as planned_epsilon
 from .report import CLAIMS as CLAIMS
 from .report import TOO_SMALL as TOO_SMALL

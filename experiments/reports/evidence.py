@@ -2,10 +2,9 @@
 
 import dataclasses
 import functools
-import itertools
 import math
 import pathlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import tff_mf
 from tff_mf.accounting import Question
@@ -88,7 +87,7 @@ class Evidence:
     @functools.cached_property
     def observed(self) -> ObservedParticipation:
         """How often, and how far apart, clients took part."""
-        return observed(self.rounds_by_client.values())
+        return ObservedParticipation.of(self.rounds_by_client.values())
 
     @property
     def population(self) -> int | None:
@@ -103,7 +102,7 @@ class Evidence:
     @functools.cached_property
     def planned(self) -> Computed:
         """The figures for the schema of the claim."""
-        return _planned(self.record)
+        return _computed(self.record, self.plan.participation, rounds=self.plan.rounds)
 
     @functools.cached_property
     def seen(self) -> Computed | None:
@@ -154,16 +153,10 @@ def gather(folder: pathlib.Path, *, realised: bool) -> Evidence:
             wrong_log += [f"{names.LEDGER}: {problem}" for problem in ledger.problems]
             if ledger.bound_to not in (None, file_hash(folder / names.RUN_JSON)):
                 wrong_log.append(f"{names.RUN_JSON} was edited after the run began")
+            metrics = read_metrics(folder / names.METRICS)
+            wrong_log += [f"{names.METRICS} is damaged: {problem}" for problem in metrics.problems[:1]]
         except InputError as error:
             wrong_log.append(str(error))
-        try:
-            metrics = read_metrics(folder / names.METRICS)
-            damage = "".join(metrics.problems[:1])
-        except InputError as error:
-            damage = str(error)
-        if damage:
-            metrics = Metrics()
-            wrong_log.append(f"{names.METRICS} is missing or damaged: {damage}")
     return Evidence(
         folder=folder,
         realised=realised,
@@ -174,34 +167,12 @@ def gather(folder: pathlib.Path, *, realised: bool) -> Evidence:
     )
 
 
-def observed(patterns: Iterable[Sequence[int]]) -> ObservedParticipation:
-    """Returns how often, how far apart and in which steps clients took part.
-
-    Example:
-        >>> observed([[1, 3], [3]])
-        ObservedParticipation(min_sep=2, max_participations=2)
-    """
-    patterns = list(patterns)
-    apart = {b - a for rounds in patterns for a, b in itertools.pairwise(rounds)}
-    most = max(map(len, patterns), default=0)
-    if not apart:
-        return ObservedParticipation(min_sep=None, max_participations=most)
-    span = max(rounds[-1] - rounds[0] for rounds in patterns)
-    return ObservedParticipation(min_sep=min(apart), max_participations=most, common_step=math.gcd(*apart), span=span)
-
-
 def planned_epsilon(record: RunRecord) -> float | None:
     """Returns ε of a run as planned; `None` if it is infinite, or may not be stated at this δ."""
-    epsilon = _planned(record).guarantee.epsilon(record.plan.delta)
+    epsilon = _computed(record, record.plan.participation, rounds=record.plan.rounds).guarantee.epsilon(
+        record.plan.delta
+    )
     return None if statements.violations(epsilon, record.plan.delta, record.population) else epsilon
-
-
-def _planned(record: RunRecord) -> Computed:
-    """Returns the figures for the participation schema of the run."""
-    plan = record.plan
-    every, run = plan.restart_every or plan.rounds, plan.mechanism.cast_to_float32()
-    sensitivity = tff_mf.restart_sensitivity(run, plan.rounds, plan.participation, restart_every=every)
-    return _computed(record, sensitivity, plan.participation, rounds=plan.rounds)
 
 
 def _seen(evidence: Evidence) -> Computed:
@@ -227,28 +198,30 @@ def _seen(evidence: Evidence) -> Computed:
     smallest = min(bound.value for bound in bounds)
     sensitivity = next(bound for bound in bounds if bound.value <= smallest * (1 + ROUNDING))
     # A log of more rounds than were planned, which voids the claim, has their cost too.
-    return _computed(evidence.record, sensitivity, schema, rounds=max(plan.rounds, rounds), reached=reached)
+    return _computed(evidence.record, schema, rounds=max(plan.rounds, rounds), sensitivity=sensitivity, reached=reached)
 
 
 def _computed(
     record: RunRecord,
-    sensitivity: tff_mf.SensitivityResult,
     schema: tff_mf.Participation,
     *,
     rounds: int,
+    sensitivity: tff_mf.SensitivityResult | None = None,
     reached: float = 0.0,
 ) -> Computed:
+    """Returns the figures of a schema, with a sensitivity that is known to be smaller than the schema's, if one is."""
     plan, guarantee = record.plan, tff_mf.Guarantee(mu=math.inf, adjacency=record.adjacency)
+    question = Question(
+        mechanism=plan.mechanism,
+        rounds=rounds,
+        sampling=schema,
+        restart_every=plan.restart_every,
+        adaptive_count_stddev=plan.adaptive_count_stddev,
+        adjacency=record.adjacency,
+        grid=plan.grid,
+        dimension=plan.dimension,
+    )
+    sensitivity = sensitivity or question.sensitivity
     if plan.insecure_seed is None and plan.noise_multiplier:
-        question = Question(
-            mechanism=plan.mechanism,
-            rounds=rounds,
-            sampling=schema,
-            restart_every=plan.restart_every,
-            adaptive_count_stddev=plan.adaptive_count_stddev,
-            adjacency=record.adjacency,
-            grid=plan.grid,
-            dimension=plan.dimension,
-        )
         guarantee = question.answered(plan.noise_multiplier, sensitivity)
     return Computed(guarantee=guarantee, sensitivity=sensitivity, reached=reached)

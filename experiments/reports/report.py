@@ -20,7 +20,6 @@ from typing import Any, Literal
 import jinja2
 import markdown as python_markdown
 import msgspec
-from msgspec import UNSET, UnsetType
 
 import tff_mf
 from tff_mf.base import checkpoint_files, strict_json
@@ -36,20 +35,19 @@ from ..output.text import seen as visible
 from ..output.text import up
 from ..output.typed import Record
 from ..runs import names, statements
-from ..runs.ledger import LedgerRecord, ReportCounts
+from ..runs.ledger import LedgerRecord
 from ..runs.settings import FILES
 from ..runs.statements import REFUSED, Claim
 from .evidence import Computed, Evidence, gather
 from .rules import Check, judged, parameters_of, summary_of
 
-VERSION = 5
 # By how much of itself a stored claim may be smaller than the recomputed one, and how far from it at all: last bits
 # differ between processors.
 TOO_SMALL, APART = 1e-9, 1e-6
 # Numbers that are computed, in which a claim gets weaker as they grow. All others stand in the files as they are.
 CLAIMS = frozenset(
     {
-        *("epsilon", "epsilon_as_run", "epsilon_of_a_person", "epsilon_by_pld"),
+        *("epsilon", "epsilon_as_run", "epsilon_of_a_person"),
         *("mu", "zcdp_rho", "tail", "sensitivity"),
     }
 )
@@ -74,18 +72,12 @@ class Log(Record, kw_only=True):
     """What the ledger says of the rounds.
 
     Attributes:
-        began: The last round that began.
         computed_again: Rounds with several attempts, at most one of which was released.
-        min_sep: As observed; `None` if nobody came twice, and of secret cohorts.
-        max_participations: As observed; `None` of secret cohorts.
         started: By the clock of the machine, as `ended`, which is not written of secret cohorts.
     """
 
-    began: int
     released: int
     computed_again: int
-    min_sep: int | None
-    max_participations: int | None
     started: str | None
     ended: str | None
     has_ended: bool
@@ -96,16 +88,8 @@ class Figures(Record, kw_only=True):
 
     sensitivity: float
     epsilon: float | None
-    epsilon_by_pld: float | None
     zcdp_rho: float | None
     mu: float | None
-
-
-class DeviceReports(ReportCounts, kw_only=True):
-    """Exact counts of the devices' reports, and what to warn the operator of: they are not for publication."""
-
-    rounds: int
-    warnings: Sequence[str]
 
 
 class Report(Record, kw_only=True):
@@ -129,10 +113,9 @@ class Report(Record, kw_only=True):
         plan: `plan.json`, without alternatives.
         run: `run.json`, without the planned cohorts and the folders of files: a report is published.
         files: SHA-256 of each file that the report follows from.
-        device_reports: Counts of the devices' reports, if they were counted.
     """
 
-    report: int
+    report: Literal[5]
     kind: Literal["planned", "realised"]
     made_by: str
     claim: Claim
@@ -147,7 +130,6 @@ class Report(Record, kw_only=True):
     plan: dict[str, Any]
     run: dict[str, Any]
     files: dict[str, str]
-    device_reports: DeviceReports | UnsetType = UNSET
 
     def __str__(self) -> str:
         if self.log is None or self.log.has_ended:
@@ -162,10 +144,6 @@ class Report(Record, kw_only=True):
         """The guarantee that is stated in one line, or why none is."""
         planned = self.kind == "planned" and self.claim.state != REFUSED
         return f"{'Planned: ' if planned else ''}{statements.line(self.claim)}"
-
-    def published(self) -> "Report":
-        """Returns the report for publication: without the exact counts of device reports."""
-        return msgspec.structs.replace(self, device_reports=UNSET)
 
     def as_json(self) -> dict[str, Any]:
         """Returns the content of `report.json`."""
@@ -195,19 +173,23 @@ def build(folder: pathlib.Path, *, realised: bool) -> Report:
         folder: The run's folder.
         realised: Whether to build the final report, from the logs of the run; else the planned report.
     """
-    evidence = gather(folder, realised=realised)
+    return _built(gather(folder, realised=realised))
+
+
+def _built(evidence: Evidence) -> Report:
+    folder, realised = evidence.folder, evidence.realised
     checked, claim = judged(evidence)
     ledger, stated, refused = evidence.ledger, evidence.stated, claim.state == REFUSED
     plan, run = _quoted(folder, names.PLAN, "alternatives"), _quoted(folder, names.RUN_JSON, "cohorts")
     report = Report(
-        report=VERSION,
+        report=5,
         kind="realised" if realised else "planned",
         made_by=f"tff-mf {tff_mf.__version__}",
         claim=claim,
         sensitivity=stated.sensitivity.value if stated else None,
         planned=None if refused else _figures(evidence.planned, claim.delta),
         realised=None if refused else _figures(evidence.seen, claim.delta),
-        log=_log(evidence) if ledger.run else None,
+        log=_log(ledger) if ledger.run else None,
         checked=checked,
         warnings=_warnings(evidence, claim),
         mechanism=evidence.plan.mechanism.kind,
@@ -219,7 +201,6 @@ def build(folder: pathlib.Path, *, realised: bool) -> Report:
             for name in (_FINAL_FILES if realised else _PLANNED_FILES)
             if (folder / name).is_file()
         },
-        device_reports=_device_reports(ledger) if ledger.reports else UNSET,
     )
     # As a file has it, each field of its type.
     return typed.convert(report.as_json(), Report, "report")
@@ -232,20 +213,15 @@ def _figures(computed: Computed | None, delta: float) -> Figures | None:
     return Figures(
         sensitivity=computed.sensitivity.value,
         epsilon=finite(guarantee.epsilon(delta)),
-        epsilon_by_pld=finite(guarantee.epsilon_by_pld(delta)),
         zcdp_rho=finite(guarantee.zcdp_rho),
         mu=finite(guarantee.mu),
     )
 
 
-def _log(evidence: Evidence) -> Log:
-    ledger, came = evidence.ledger, None if evidence.record.is_secret else evidence.observed
+def _log(ledger: LedgerRecord) -> Log:
     return Log(
-        began=evidence.rounds,
         released=len(ledger.released),
         computed_again=sum(times > 1 for times in ledger.attempts.values()),
-        min_sep=came.min_sep if came else None,
-        max_participations=came.max_participations if came else None,
         started=ledger.started.isoformat() if ledger.started else None,
         ended=ledger.finished.isoformat() if ledger.finished else None,
         has_ended=ledger.ended,
@@ -301,17 +277,17 @@ def _warnings(evidence: Evidence, claim: Claim) -> list[str]:
     return [warning for warning in warnings if warning]
 
 
-def _device_reports(ledger: LedgerRecord) -> DeviceReports:
-    counts = dict(sorted(ledger.reports.items()))
-    empty = [number for number, count in counts.items() if not count.in_the_model]
-    bad = [number for number, count in counts.items() if count.bad > _MANY * count.came]
+def _of_devices(ledger: LedgerRecord) -> list[str]:
+    """Returns what to warn the operator of in the counts of the devices' reports, which no report has."""
+    counts = sorted(ledger.reports.items())
+    empty = [number for number, count in counts if not count.in_the_model]
+    bad = [number for number, count in counts if count.bad > _MANY * count.came]
     warnings = []
     if empty:
         warnings.append(f"{len(empty)} rounds have no update in them, round {empty[0]} first: noise alone")
     if bad:
         warnings.append(f"in {len(bad)} rounds, round {bad[0]} first, many reports were refused, scaled or zeroed")
-    total = functools.reduce(lambda one, other: one + other, counts.values())
-    return DeviceReports(rounds=len(counts), **msgspec.structs.asdict(total), warnings=warnings)
+    return warnings
 
 
 @functools.cache
@@ -491,8 +467,9 @@ def check(folder: pathlib.Path) -> Checked:
         InputValueError: If `run.json` is missing or damaged.
     """
     begun = has_begun(folder)
-    report = build(folder, realised=begun)
-    warnings = [*report.warnings, *(report.device_reports.warnings if report.device_reports else ())]
+    evidence = gather(folder, realised=begun)
+    report, ledger = _built(evidence), evidence.ledger
+    warnings = [*report.warnings, *_of_devices(ledger)]
     if not begun:
         warnings.insert(0, "no file of a run that began is here: a run whose files were removed looks the same")
     if unfinished := sorted(str(path.relative_to(folder)) for path in base_files.unfinished(folder, subfolders=True)):
@@ -501,14 +478,14 @@ def check(folder: pathlib.Path) -> Checked:
             "the run, which deletes it"
         )
     saved = checkpoint_files.saved_rounds(folder / names.CHECKPOINTS)
-    if saved and report.log and report.log.has_ended:
+    if saved and ledger.ended:
         warnings.append(
             f"{names.CHECKPOINTS} has the state of round {saved[-1]}, with keys of the noise, and the run has ended: "
             "delete it"
         )
-    elif saved and report.log and saved[-1] < report.log.released:
+    elif saved and saved[-1] < ledger.last_released:
         warnings.append(
-            f"{names.CHECKPOINTS} has the state of round {saved[-1]}, and round {report.log.released} was released: "
+            f"{names.CHECKPOINTS} has the state of round {saved[-1]}, and round {ledger.last_released} was released: "
             "put back the newest state, or end the run with --end"
         )
     as_json, *pages = _names(realised=begun)
@@ -545,18 +522,11 @@ def _text(page: str) -> str:
 
 def _compared(path: pathlib.Path, report: Report) -> tuple[Report | None, list[str]]:
     """Returns the stored report if it agrees with the one that follows from the files; and where it does not."""
-    try:
-        stored = strict_json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    if not path.exists():
         return None, [f"{path.name} is missing"]
-    except (OSError, ValueError, RecursionError) as error:
-        return None, [f"{path.name} is damaged: {error}"]
-    version = stored.get("report") if isinstance(stored, dict) else None
-    if version != VERSION:
-        return None, [f"{path.name} has version {version!r:.20}, and this release checks {VERSION}: write it again"]
-    if differs := differing(stored, report.as_json()):
-        return None, differs
     try:
-        return typed.convert(stored, Report, path.name), []
+        stored = read(path)
     except InputError as error:
-        return None, [str(error)]
+        return None, [f"{error} Write it again with `tff-mf report`."]
+    differs = differing(stored.as_json(), report.as_json())
+    return (None if differs else stored), differs

@@ -35,7 +35,7 @@ class Check(Record, kw_only=True):
     text: str
 
 
-class _ViolationError(InputValueError):
+class _RuleError(InputValueError):
     """A rule that is violated, as its text says."""
 
 
@@ -88,43 +88,38 @@ def _participation(evidence: Evidence) -> str:
     if drawn is not None:
         # A log cannot show it of rounds that were planned and did not run, nor of clients that came once by chance.
         if drawn.schema(plan.rounds) != plan.participation:
-            raise _ViolationError(
+            raise _RuleError(
                 f"sampling={drawn.sampling!r} of its settings keeps another schema: clients may come otherwise"
             )
         # Others name the sampler of a deployment in words of their own.
         if drawn.sampler != record.sampler and (record.is_secret or record.sampler.startswith("tff_mf.")):
-            raise _ViolationError(f"sampling={drawn.sampling!r} of its settings is not the sampler, {record.sampler}")
+            raise _RuleError(f"sampling={drawn.sampling!r} of its settings is not the sampler, {record.sampler}")
     if record.is_secret or not evidence.realised:
         return ""
-    logged, k = statements.seen(came.min_sep, came.max_participations), plan.participation.max_participations
-    allowed = f"{logged}; allowed: {statements.bound_to(plan.participation)}"
-    if came.min_sep is not None and k > 1 and came.min_sep < plan.participation.min_sep:
-        raise _ViolationError(f"{allowed}: a client came back too soon")
-    if came.max_participations > k:
-        raise _ViolationError(f"{allowed}: a client came too often")
-    # Some schemas restrict more than the number and distance of rounds.
     for rounds in evidence.rounds_by_client.values():
         if not plan.participation.allows(rounds):
-            listed = ", ".join(map(str, rounds))
-            raise _ViolationError(f"a client took part in rounds {listed}, which the schema does not allow")
-    return allowed
+            raise _RuleError(
+                f"a client took part in rounds {', '.join(map(str, rounds))}, which the schema does not allow: "
+                f"{statements.bound_to(plan.participation)}"
+            )
+    return f"{statements.seen(came.min_sep, came.max_participations)}; {statements.bound_to(plan.participation)}"
 
 
 def _sampler(evidence: Evidence) -> str:
     """The cohorts in the log are the planned ones, and secret cohorts are not in it."""
     record = evidence.record
     if record.is_secret != record.draws_in_secret:
-        raise _ViolationError(f"{names.RUN_JSON} contradicts itself on whether cohorts are secret")
+        raise _RuleError(f"{names.RUN_JSON} contradicts itself on whether cohorts are secret")
     if record.is_secret:
         if evidence.rounds_by_client:
-            raise _ViolationError("cohorts are claimed to be secret, and the log lists clients")
+            raise _RuleError("cohorts are claimed to be secret, and the log lists clients")
         return ""
     if not record.cohorts or not evidence.realised:
         return ""
     planned = dict(enumerate(record.cohorts, start=1))
     for line in sorted(evidence.ledger.begun, key=lambda line: line.round):
         if planned.get(line.round) != cohort_digest(line.clients):
-            raise _ViolationError(f"round {line.round} had another cohort than planned: the sampler was changed")
+            raise _RuleError(f"round {line.round} had another cohort than planned: the sampler was changed")
     return f"cohorts by {record.sampler}, as planned"
 
 
@@ -149,7 +144,7 @@ def _log(evidence: Evidence) -> str:
         if rounds > evidence.plan.rounds:
             against.append(f"{rounds} rounds ran, {evidence.plan.rounds} were accounted for")
     if against:
-        raise _ViolationError("; ".join(against))
+        raise _RuleError("; ".join(against))
     return f"all {rounds} rounds are in it, with every attempt"
 
 
@@ -157,25 +152,23 @@ def _releases(evidence: Evidence) -> str:
     """Each round was released at most once, in order."""
     ledger = evidence.ledger
     if twice := [number for number, times in ledger.released.items() if times > 1]:
-        raise _ViolationError(f"round {twice[0]} was released more than once: two results of a round are two releases")
+        raise _RuleError(f"round {twice[0]} was released more than once: two results of a round are two releases")
     if ledger.impossible:
-        raise _ViolationError(f"{ledger.impossible[0]}: no run has such a ledger")
+        raise _RuleError(f"{ledger.impossible[0]}: no run has such a ledger")
     return "in order, of its newest attempt" if ledger.released else ""
 
 
 def _plan(evidence: Evidence) -> str:
     """The plan is the one that the run began with."""
     if file_hash(evidence.folder / names.PLAN) != evidence.record.plan_sha256:
-        raise _ViolationError(
-            f"{names.PLAN} was edited after the run began: its hash is not the one in {names.RUN_JSON}"
-        )
+        raise _RuleError(f"{names.PLAN} was edited after the run began: its hash is not the one in {names.RUN_JSON}")
     return "its hash is right"
 
 
 def _artifact(evidence: Evidence) -> str:
     """The artifact is the one in `run.json`."""
     if file_hash(evidence.folder / names.MECHANISM) != evidence.record.mechanism_sha256:
-        raise _ViolationError(f"the artifact is not the one of {names.RUN_JSON}: its hash differs")
+        raise _RuleError(f"the artifact is not the one of {names.RUN_JSON}: its hash differs")
     return "its hash is right, and its sensitivity was computed again"
 
 
@@ -184,19 +177,17 @@ def _without_noise(evidence: Evidence) -> str:
     record = evidence.record
     for release in record.released_without_noise:
         if release.get("of") not in (NOT_TRAINING, ALSO_TRAINING):
-            raise _ViolationError(f"{release.get('name')}, of {release.get('of')}")
+            raise _RuleError(f"{release.get('name')}, of {release.get('of')}")
     if not evidence.realised:
         return ""
     if unknown := sorted(set(evidence.metrics.columns) - HARMLESS - set(record.evaluation_columns)):
-        raise _ViolationError(f"{names.METRICS} has {unknown[0]}, which {names.RUN_JSON} does not name")
+        raise _RuleError(f"{names.METRICS} has {unknown[0]}, which {names.RUN_JSON} does not name")
     # Nothing says on whose data the columns of other tables were computed.
     for path in sorted(evidence.folder.iterdir()):
         if path.suffix.lower() == ".csv" and path.name != names.METRICS:
-            raise _ViolationError(
-                f"{path.name!a} is not a file of a run, and nothing says on whose data it was computed"
-            )
+            raise _RuleError(f"{path.name!a} is not a file of a run, and nothing says on whose data it was computed")
     if both := len(read_evaluated(evidence.folder) & evidence.rounds_by_client.keys()):
-        raise _ViolationError(f"{names.EVALUATED} has {both} of the clients in the log: metrics on clients that train")
+        raise _RuleError(f"{names.EVALUATED} has {both} of the clients in the log: metrics on clients that train")
     return f"{names.METRICS} has the columns of the evaluation alone"
 
 
@@ -205,9 +196,7 @@ def _divisor(evidence: Evidence) -> str:
     divisor, logged = evidence.plan.clients_per_round, evidence.ledger.divisors
     if logged and logged != [divisor]:
         listed = ", ".join(map(str, logged[:3]))
-        raise _ViolationError(
-            f"sums were divided by {listed}, not by the constant {divisor}: that changes the sensitivity"
-        )
+        raise _RuleError(f"sums were divided by {listed}, not by the constant {divisor}: that changes the sensitivity")
     return f"sums were divided by the constant {divisor}" if logged else ""
 
 
@@ -217,7 +206,7 @@ def _cohort(evidence: Evidence) -> str:
     if cohort == clients:
         return f"the noise is that of the {clients} clients of a round"
     if cohort < clients or not evidence.record.simulation:
-        raise _ViolationError(
+        raise _RuleError(
             f"the noise was scaled for cohorts of {cohort}, and {clients} real clients train in a round: only a "
             "simulation, which no client depends on, may stand for a larger cohort"
         )
@@ -230,14 +219,12 @@ def _clipping(evidence: Evidence) -> str:
     norms = ledger.clip_norms
     if plan.adaptive_count_stddev is None:
         if norms and norms != [plan.clip_norm]:
-            raise _ViolationError(
-                f"the clip norm was {norms[0]} to {norms[-1]}, and {plan.clip_norm} was accounted for"
-            )
+            raise _RuleError(f"the clip norm was {norms[0]} to {norms[-1]}, and {plan.clip_norm} was accounted for")
         return f"updates to L2 norm {plan.clip_norm}" if norms else ""
     last = {line.round: line.clip_norm for line in ledger.begun}
     changed = {number for number, norm in last.items() if last.get(number - 1, norm) != norm}
     if without := sorted(changed - set(ledger.restarts)):
-        raise _ViolationError(
+        raise _RuleError(
             f"the clip norm changed in round {without[0]}, without a restart: noise of two norms does not cancel"
         )
     return "the norm adapts with the restarts, and its counts are accounted for" if norms else ""
@@ -250,7 +237,7 @@ def _restarts(evidence: Evidence) -> str:
     noise = "the noise runs without restart" if every is None else f"the noise starts anew every {every} rounds"
     planned = {number for number in range(1, evidence.rounds + 1) if Rules.of(plan).restarts_in(number)}
     if other := sorted(planned ^ set(ledger.restarts)):
-        raise _ViolationError(f"{noise}, was accounted for, and round {other[0]} differs")
+        raise _RuleError(f"{noise}, was accounted for, and round {other[0]} differs")
     return noise if evidence.rounds else ""
 
 
@@ -263,13 +250,13 @@ def _initial_model(evidence: Evidence) -> str:
     given, copy = evidence.record.initial_model, evidence.folder / names.INITIAL_MODEL
     if given is None:
         if copy.is_file():
-            raise _ViolationError(f"the run has {names.INITIAL_MODEL}, and {names.RUN_JSON} names none")
+            raise _RuleError(f"the run has {names.INITIAL_MODEL}, and {names.RUN_JSON} names none")
         return ""
     named = f"the one with SHA-256 {given.sha256:.16}…"
     if evidence.realised and not (copy.is_file() and file_hash(copy) == given.sha256):
-        raise _ViolationError(f"{names.INITIAL_MODEL} is missing, or is not {named}")
+        raise _RuleError(f"{names.INITIAL_MODEL} is missing, or is not {named}")
     if given.same_data:
-        raise _ViolationError(f"{named} is of a run on the same data set: their guarantees compose to a larger ε")
+        raise _RuleError(f"{named} is of a run on the same data set: their guarantees compose to a larger ε")
     return f"{named}, of other data by the settings beside it"
 
 
@@ -282,7 +269,7 @@ def _arithmetic(evidence: Evidence) -> str:
     if parameters is None:
         return ""
     if parameters > dimension:
-        raise _ViolationError(
+        raise _RuleError(
             f"the model has {parameters} parameters, and what the grid costs was accounted for {dimension}"
         )
     return "sums and noise are integers, and what that costs is in ε"
@@ -305,14 +292,14 @@ def _secrecy(evidence: Evidence) -> str:
         return ""
     level = amplification.own(record.plan, record.drawn, record.population)
     if level.epsilon > record.amplified_epsilon:
-        raise _ViolationError(f"a larger ε than that of {names.RUN_JSON} follows from its settings")
+        raise _RuleError(f"a larger ε than that of {names.RUN_JSON} follows from its settings")
     return "the amplified ε follows from the settings"
 
 
 def _randomness(evidence: Evidence) -> str:
     """The noise has fresh keys."""
     if evidence.plan.insecure_seed is not None:
-        raise _ViolationError("TEST ONLY: the noise has a fixed seed, so that anybody can remove it")
+        raise _RuleError("TEST ONLY: the noise has a fixed seed, so that anybody can remove it")
     return f"{names.RUN_JSON} has no seed: every round draws a fresh key of 128 bits from the system"
 
 
@@ -320,14 +307,14 @@ def _accountant(evidence: Evidence) -> str:
     """There are figures, the log refutes none, and two accountants agree on them."""
     plan, stated, planned, seen = evidence.plan, evidence.stated, evidence.planned, evidence.seen
     if stated is None:
-        raise _ViolationError("no sensitivity can be computed from the files")
+        raise _RuleError("no sensitivity can be computed from the files")
     larger = seen is not None and seen.reached > planned.sensitivity.value * (1 + ROUNDING)
     patterns = evidence.rounds_by_client.values()
     if larger and evidence.rounds <= plan.rounds and all(map(plan.participation.allows, patterns)):
-        raise _ViolationError("clients that follow the schema attain a larger sensitivity than the planned one")
+        raise _RuleError("clients that follow the schema attain a larger sensitivity than the planned one")
     epsilon, by_pld = stated.guarantee.epsilon(plan.delta), stated.guarantee.epsilon_by_pld(plan.delta)
     if math.isfinite(epsilon) and abs(epsilon - by_pld) > _ACCOUNTANTS_APART * max(1.0, epsilon):
-        raise _ViolationError("the closed form of ε and privacy loss distributions disagree")
+        raise _RuleError("the closed form of ε and privacy loss distributions disagree")
     return "two ways to compute ε agree"
 
 
@@ -339,7 +326,7 @@ def _model(evidence: Evidence) -> str:
     model = evidence.folder / names.MODEL
     if model.is_file() and file_hash(model) == stated:
         return f"its hash is the one in {names.SUMMARY}"
-    raise _ViolationError(f"{names.MODEL} is missing, or its hash is not the one in {names.SUMMARY}")
+    raise _RuleError(f"{names.MODEL} is missing, or its hash is not the one in {names.SUMMARY}")
 
 
 def summary_of(evidence: Evidence) -> dict[str, Any]:

@@ -206,7 +206,7 @@ def _write_model(run: pathlib.Path, folder: pathlib.Path) -> dict[str, Any]:
     from . import evaluation, task
 
     settings, vocabulary = reports.read_record(run).training, read_vocabulary(run)
-    report = reports.read(run / REPORT).published()
+    report = reports.read(run / REPORT)
     # Its page may be in the words of another release.
     as_json, as_markdown = report.as_text(), (run / REPORT_TEXT).read_text(encoding="utf-8")
     keras_model = task.build_keras_model(settings, vocabulary=vocabulary)

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import tff_mf
-from tff_mf.experiments import reports, sampling
+from tff_mf.experiments import sampling
 
 from .shared import drawn, gaussian_delta, moved, violated
 
@@ -151,7 +151,7 @@ def test_cohorts_are_of_the_schema_that_their_sampler_names(kind, min_sep, clien
 @given(st.lists(st.sets(st.integers(0, 11), max_size=4).map(sorted), min_size=1, max_size=3), schemas)
 def test_what_was_observed_is_within_a_schema_if_every_pattern_is(patterns, schema):
     """From a log and from a plan, and never by chance: four numbers say whether clients kept their place."""
-    seen = reports.observed(filter(None, patterns))
+    seen = sampling.ObservedParticipation.of(patterns)
     assert seen.within(schema) == all(is_of(schema, tuple(each)) for each in patterns)
     indices = np.full((12, len(patterns)), -1)
     for client, rounds in enumerate(patterns):

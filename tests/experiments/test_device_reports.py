@@ -1,7 +1,5 @@
 """Counts of devices' reports: strict in the ledger, named in the operator's report, in nothing that is published."""
 
-import shutil
-
 import msgspec
 import pytest
 import run_folders
@@ -68,36 +66,16 @@ def test_impossible_counts_are_refused(book, changes):
     assert not ledger.read_ledger(path).reports
 
 
-@pytest.fixture(scope="module")
-def counted(tmp_path_factory):
-    """A finished run without counts, the same run with counts, and the reports of both."""
-    root = tmp_path_factory.mktemp("counted")
-    plain = run_folders.finished(root / "plain")
-    shutil.copytree(root / "plain", root / "run")
+def test_the_check_warns_the_operator_of_them_and_no_report_has_them(tmp_path):
+    folder = tmp_path / "run"
+    headline = run_folders.finished(folder).headline
     empty = {"came": 1, "counted": 1, "clipped": 0, "zeroed": 1, "refused": {}}
-    entries = run_folders.with_reports(run_folders.read_entries(root / "run"), 4, **empty)
-    run_folders.write_ledger(root / "run", entries)
-    return root, plain, reports.write(root / "run", realised=True)
-
-
-def test_the_operator_s_report_names_them(counted):
-    root, plain, report = counted
-    assert not plain.device_reports
-    found = report.device_reports
-    assert (found.came, found.counted, found.clipped, found.zeroed) == (25, 17, 8, 1)
-    assert (found.refused, found.rounds) == ({"late": 8}, 9)
-    assert "1 rounds have no update in them, round 4 first: noise alone" in found.warnings
-    assert any("many reports were refused" in text for text in reports.check(root / "run").warnings)
-    assert "late 8" not in (root / "run" / "report.md").read_text()
-    assert critical(root / "run") == []
-    assert report.headline == plain.headline
-
-
-def test_nothing_of_them_is_published(counted):
-    _, plain, report = counted
-    public = report.published()
-    text = public.as_text() + reports.markdown(public)
-    assert not any(word in text for word in ('"device_reports"', "device reports", "late 8", "8 late", "zeroed"))
-    # Of the ledger, in which a random name of the run keeps counts from being guessed.
-    assert reports.differing(public.as_json(), plain.as_json()) == ["files.ledger.jsonl"]
-    assert plain.published() == plain
+    run_folders.write_ledger(folder, run_folders.with_reports(run_folders.read_entries(folder), 4, **empty))
+    report = reports.write(folder, realised=True)
+    assert report.headline == headline
+    warnings = reports.check(folder).warnings
+    assert "1 rounds have no update in them, round 4 first: noise alone" in warnings
+    assert "in 9 rounds, round 1 first, many reports were refused, scaled or zeroed" in warnings
+    assert critical(folder) == []
+    pages = [(folder / name).read_text() for name in ("report.json", "report.md")]
+    assert not any(word in page for word in ("late", "zeroed", "noise alone") for page in pages)
