@@ -18,10 +18,10 @@ from tff_mf.planning.compare import Option
 from .. import signal_to_noise
 from ..output import progress
 from ..output.console import Block, Facts, Table
-from ..runs import amplification, folders, statements
+from ..runs import folders, statements
 from ..runs.settings import AUTO, NONE, PAPERS_DIMENSION, grid_of
-from ..sampling.settings import DEFAULT, SECRET, SamplingSettings, parameters_of
-from . import _options, account
+from ..sampling.settings import DEFAULT, SECRET, parameters_of
+from . import _options, _screens, account
 from ._flags import Flags
 from ._screens import Answer
 
@@ -97,7 +97,8 @@ def plan(thorough: bool, out: str | None, plot: str | None, **given: Any) -> Ans
         options=options,
         chosen=chosen,
         plan=planned,
-        secret=_with_secret_cohorts(flags, planned, apart, thorough=thorough) if flags.sampling in SECRET else None,
+        claim=account.Asked(mechanism=chosen.mechanism, setting=setting, flags=flags).claim(sigma, planned.delta),
+        amplified=_amplified(flags, setting, planned, apart, thorough=thorough) if flags.sampling in SECRET else None,
     )
     if out is not None:
         planned.save(out)
@@ -183,7 +184,9 @@ def _check_saved(out: str, flags: Flags) -> None:
     folders.check_new(pathlib.Path(out))
 
 
-def _with_secret_cohorts(flags: Flags, planned: tff_mf.Plan, apart: int, *, thorough: bool) -> tff_mf.Plan:
+def _amplified(
+    flags: Flags, setting: MechanismSetting, planned: tff_mf.Plan, apart: int, *, thorough: bool
+) -> dict[str, Any]:
     """Returns the plan with amplification; groups that are not given are found, or as many as the population fits."""
     level: dict[str, Any] = {"rounds": planned.rounds, "epsilon": flags.epsilon, "delta": planned.delta}
     groups = {"groups": apart} if flags.sampling == "balls-in-bins" else {}
@@ -191,14 +194,20 @@ def _with_secret_cohorts(flags: Flags, planned: tff_mf.Plan, apart: int, *, thor
         numbers = [2**power for power in range(apart.bit_length())]
         quick = [bands for bands in numbers if thorough or planned.rounds * bands**2 <= _PRODUCTS_OF_A_QUICK_SEARCH]
         groups = {"groups": tff_mf.amplified_bands(**flags.cohorts, **level, bands=quick)[0].bands}
-    return tff_mf.plan(
-        **level,
-        **flags.cohorts,
-        sampling=flags.drawn(**groups).drawn_by(**flags.cohorts),
-        secret_cohorts=True,
-        grid=planned.grid,
-        dimension=planned.dimension,
-    )
+    drawn, on_grid = flags.drawn(**groups), {"grid": planned.grid, "dimension": planned.dimension}
+    sampling = drawn.drawn_by(**flags.cohorts)
+    secret = tff_mf.plan(**level, **flags.cohorts, **on_grid, sampling=sampling, secret_cohorts=True)
+    asked = account.Asked(mechanism=secret.mechanism, setting=setting, flags=flags, drawn=drawn)
+    sigma = secret.noise_multiplier
+    return {
+        "why": secret.why,
+        "sampling": str(sampling),
+        "amplified_noise_multiplier": sigma,
+        **asked.amplified(sigma, planned.delta),
+        "epsilon_if_cohorts_are_known": asked.question.answered(sigma).epsilon(planned.delta),
+        "rms_error": sigma * setting.errors(secret.mechanism).rms,
+        "instead": [str(other) for other in secret.alternatives],
+    }
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -212,7 +221,8 @@ class Comparison:
         options: Every mechanism, the one with the least loss first.
         chosen: The recommended mechanism.
         plan: Its plan.
-        secret: The plan with amplification, if a sampling in secret was asked for.
+        claim: Its claim.
+        amplified: The plan with amplification, if a sampling in secret was asked for.
     """
 
     flags: Flags
@@ -221,13 +231,8 @@ class Comparison:
     options: Sequence[Option]
     chosen: Option
     plan: tff_mf.Plan
-    secret: tff_mf.Plan | None
-
-    @functools.cached_property
-    def claim(self) -> statements.Claim:
-        """The claim of the recommended mechanism."""
-        guarantee = self.setting.question(self.plan.mechanism).answered(self.plan.noise_multiplier)
-        return statements.of_setting(self.setting, guarantee, delta=self.plan.delta, **self.flags.cohorts)
+    claim: statements.Claim
+    amplified: dict[str, Any] | None
 
     @functools.cached_property
     def signal(self) -> signal_to_noise.Signal | None:
@@ -273,20 +278,8 @@ class Comparison:
             ],
             "least_loss": self.least_loss,
         }
-        if self.secret is not None:
-            secret, level = self.secret, self.secret.guarantee.at(delta=self.secret.delta)
-            facts["amplified"] = {
-                "why": secret.why,
-                "sampling": str(secret.sampling),
-                "amplified_statement": self._only_if(secret),
-                "amplified_noise_multiplier": secret.noise_multiplier,
-                "amplified_epsilon": level.epsilon,
-                "amplified_bound": level.theorem,
-                "amplified_failure": level.failure,
-                "epsilon_if_cohorts_are_known": _if_known(secret),
-                "rms_error": secret.noise_multiplier * setting.errors(secret.mechanism).rms,
-                "alternatives": [dataclasses.asdict(other) for other in secret.alternatives],
-            }
+        if self.amplified is not None:
+            facts["amplified"] = self.amplified
         return statements.without_epsilon(facts) if self.refused else facts
 
     @property
@@ -299,7 +292,7 @@ class Comparison:
         plan, often = self.plan, statements.participation(self.setting)
         clients = f"{plan.clients_per_round:,} of {plan.population:,} clients a round, {plan.rounds:,} rounds, {often}"
         headline, only = self.chosen.name, ""
-        if self.secret is not None:
+        if self.amplified is not None:
             # The claim is not for the cohorts of the sampling that was asked for.
             headline = f"{headline}, for known cohorts with {often}, in place of {self.flags.sampling} sampling"
             only = ", or only the amplified figures hold"
@@ -323,7 +316,7 @@ class Comparison:
             self._table(),
             f"{_LOSSES}{bound}",
             "\n".join(f"- {option.name}: {option.note}." for option in self.options if option.note),
-            *([] if self.secret is None else self._secret(self.secret)),
+            *self._amplified(),
             *(["## What it rests on", "\n".join(f"- {text}" for text in rests_on)] if self.claim.not_checked else []),
         ]
 
@@ -370,20 +363,12 @@ class Comparison:
         header = ["", "RmsLoss", "MaxLoss", "σ" if of_epsilon else "ε", "memory" if in_bytes else "copies"]
         return Table([*header, *(f"ε: {case}" for case in _CASES.values())], rows)
 
-    def _secret(self, secret: tff_mf.Plan) -> list[Block]:
-        sigma, error = secret.noise_multiplier, self.setting.errors(secret.mechanism).rms
-        known = "" if self.refused else f", and ε of {digits.upwards(_if_known(secret))} if cohorts are known"
-        rows = [
-            ("why", secret.why),
-            ("noise", f"amplified σ = {digits.upwards(sigma)}, RMS error {digits.nearest(sigma * error)}{known}"),
-            *(("instead", str(other)) for other in secret.alternatives),
-        ]
-        return ["## With secret cohorts", self._only_if(secret), Facts(rows)]
-
-    def _only_if(self, secret: tff_mf.Plan) -> str:
-        level, drawn = secret.guarantee.at(delta=secret.delta), SamplingSettings.of(secret.sampling)
-        return amplification.statement(level, drawn, rounds=secret.rounds, **self.flags.cohorts, grid=secret.grid)
-
-
-def _if_known(secret: tff_mf.Plan) -> float:
-    return dataclasses.replace(secret, secret_cohorts=False).epsilon
+    def _amplified(self) -> list[Block]:
+        found = self.amplified
+        if found is None:
+            return []
+        figures = _screens.figures({name: found[name] for name in ("amplified_noise_multiplier", "rms_error")}).rows
+        known = [] if self.refused else [("if known", f"ε of {digits.upwards(found['epsilon_if_cohorts_are_known'])}")]
+        instead = [("instead", other) for other in found["instead"]]
+        rows = Facts([("why", found["why"]), *figures, *known, *instead])
+        return ["## With secret cohorts", found["amplified_statement"], rows]

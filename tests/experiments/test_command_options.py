@@ -373,4 +373,4 @@ def test_plan_certifies_a_mechanism_for_balls_in_bins():
     amplified = found["amplified"]
     assert amplified["sampling"] == str(tff_mf.BallsInBins(groups=8, clients_per_round=10))
     assert amplified["amplified_epsilon"] <= 2 < amplified["epsilon_if_cohorts_are_known"]
-    assert len(amplified["alternatives"]) == 2
+    assert len(amplified["instead"]) == 2
