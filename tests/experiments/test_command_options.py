@@ -9,7 +9,6 @@ import pytest
 from scipy import stats
 
 import tff_mf
-from tests.tff_mf.samplings import cyclic_epsilon
 from tff_mf.sensitivities.losses import restart_errors
 
 from .shared import gaussian_delta, moved, printed, result_of
@@ -175,17 +174,6 @@ def test_an_amplified_epsilon_is_no_smaller_than_that_of_the_cohorts(tmp_path, k
     assert "only if cohorts are drawn at random and in secret" in found["amplified_statement"]
 
 
-def test_epsilon_without_amplification_is_that_of_the_implied_schema(files):
-    setting = ["account", files / "banded", "--noise-multiplier", 2, "--rounds", N, "--delta", DELTA]
-    cohorts = {"population": 100, "clients_per_round": 5}
-    found = result_of(*setting, *flags(sampling="cyclic-poisson", **cohorts), "--set", "groups=2")
-    epochs = result_of(*setting, *SCHEMAS["fixed epochs"][0])
-    assert found["epsilon"] == epochs["epsilon"]
-    assert schema_of(found) == ("FixedEpoch", 2, 4)
-    banded = tff_mf.load(files / "banded")
-    assert found["amplified_epsilon"] == cyclic_epsilon(banded, N, **cohorts, noise_multiplier=2, delta=DELTA)
-
-
 def test_a_kind_is_optimized_for_the_setting_where_its_name_is_given(files):
     more = ["--noise-multiplier", 3, "--delta", DELTA, "--rounds", N, *SCHEMAS["min-sep"][0]]
     for kind, own in (("blt", ["--buffers", 2]), ("dense", []), ("banded-toeplitz", ["--bands", 4])):
@@ -313,57 +301,41 @@ def test_optimize_certifies_what_it_found(tmp_path):
     assert max(made["epsilon"], made["amplified_epsilon"]) <= 2 < made["epsilon_if_cohorts_are_known"]
 
 
-@pytest.mark.parametrize("grid", [{}, {"dimension": 1000, "grid": 12}], ids=["floats", "grid"])
-def test_account_certifies_a_mechanism_that_is_named(grid):
-    arguments = ["account", "tree-full", *IN_BINS, *flags(**grid)]
-    made = result_of(*arguments, "--epsilon", 2)
-    stated = result_of(*arguments, "--noise-multiplier", made["amplified_noise_multiplier"])
-    assert schema_of(stated) == ("FixedEpoch", 8, 4)
-    assert stated["amplified_epsilon"] == pytest.approx(2, rel=0.02)
-    assert made["amplified_epsilon"] <= 2 < stated["epsilon"] == made["epsilon_if_cohorts_are_known"]
+OF_MANY = {"population": 400, "clients_per_round": 10}
+SECRET = {
+    "poisson": (tff_mf.Poisson(**OF_MANY), []),
+    "cyclic-poisson": (tff_mf.CyclicPoisson(groups=2, **OF_MANY), ["--set", "groups=2"]),
+    "balls-in-bins": (tff_mf.BallsInBins(groups=4, clients_per_round=10), ["--set", "groups=4"]),
+    "b-min-sep": (tff_mf.BMinSep.of_population(min_sep=4, **OF_MANY), ["--min-sep", 4]),
+}
+
+
+@pytest.mark.parametrize("on_grid", [False, True], ids=["floats", "grid"])
+@pytest.mark.parametrize("word", SECRET)
+def test_account_answers_for_known_and_for_secret_cohorts(word, on_grid, tmp_path):
+    (sampling, more), schema = SECRET[word], SECRET[word][0].schema(N)
+    mechanism = tff_mf.Identity() if word == "poisson" else tff_mf.BandedToeplitz.square_root(2)
+    tff_mf.save(mechanism, tmp_path / "f")
+    grid, numbers = {}, "real numbers and not the integers of a grid"
+    if on_grid:
+        room = tff_mf.Grid.with_room(dimension=1, cohort=10).max_clients
+        grid, numbers = {"grid": tff_mf.Grid(bits=8, max_clients=room), "dimension": 10**9}, "integers of 8 bits"
+        more = [*more, *flags(grid=8, dimension=10**9)]
+    arguments = ["account", tmp_path / "f", *flags(rounds=N, delta=1e-4, sampling=word, **OF_MANY), *more]
+    stated, made = result_of(*arguments, "--noise-multiplier", 2), result_of(*arguments, "--epsilon", 1)
+    assert schema_of(stated) == (type(schema).__name__, schema.min_sep, schema.max_participations)
+    for prefix, drawn in (("amplified_", sampling), ("", schema)):
+        epsilon = functools.partial(tff_mf.epsilon, mechanism, N, drawn, delta=1e-4)
+        # Certificates by samples are drawn anew.
+        assert stated[f"{prefix}epsilon"] == pytest.approx(epsilon(noise_multiplier=2.0, **grid), rel=0.02)
+        assert epsilon(noise_multiplier=made[f"{prefix}noise_multiplier"], **grid) <= 1.02
+        if on_grid and word == "poisson":
+            assert stated[f"{prefix}epsilon"] > (1 + 1e-6) * epsilon(noise_multiplier=2.0)
+    assert made["amplified_epsilon"] <= 1 < made["epsilon_if_cohorts_are_known"]
     assert stated["amplified_failure"] <= 1e-4 / 1000
-    numbers = "integers of 12 bits" if grid else "real numbers and not the integers of a grid"
-    assert f"(groups=8) that nobody knows, {numbers}" in stated["amplified_statement"]
-
-
-def test_both_figures_of_account_count_what_a_grid_costs():
-    more = flags(**COHORTS, rounds=N, delta=1e-4, sampling="poisson", grid=8, dimension=10**9)
-    on_grid = {"grid": tff_mf.Grid(bits=8, max_clients=tff_mf.Grid.with_room(dimension=1, cohort=20).max_clients)}
-    on_grid["dimension"] = 10**9
-    stated = result_of("account", "identity", *more, "--noise-multiplier", 2)
-    made = result_of("account", "identity", *more, "--epsilon", 1)
-    secret = tff_mf.Poisson(**COHORTS)
-    for prefix, sampling in (("amplified_", secret), ("", secret.schema(N))):
-        epsilon = functools.partial(tff_mf.epsilon, tff_mf.Identity(), N, sampling, delta=1e-4)
-        exact = epsilon(noise_multiplier=2.0, **on_grid)
-        assert stated[f"{prefix}epsilon"] == exact > (1 + 1e-6) * epsilon(noise_multiplier=2.0)
-        sigma = made[f"{prefix}noise_multiplier"]
-        assert epsilon(noise_multiplier=sigma) < 1 - 1e-6
-        assert 0.999 < epsilon(noise_multiplier=sigma, **on_grid) <= 1
-
-
-def test_account_knows_b_min_sep(tmp_path):
-    tff_mf.save(tff_mf.BandedToeplitz.square_root(2), tmp_path / "f")
-    more = flags(population=400, clients_per_round=10, rounds=8, delta=1e-3, sampling="b-min-sep", min_sep=4)
-    made = result_of("account", tmp_path / "f", *more, "--epsilon", 2)
-    sigma = made["amplified_noise_multiplier"]
-    stated = result_of("account", tmp_path / "f", *more, "--noise-multiplier", sigma)
-    assert schema_of(stated) == ("MinSep", 4, 2)
-    sampling = tff_mf.BMinSep.of_population(min_sep=4, population=400, clients_per_round=10)
-    exact = tff_mf.epsilon(tff_mf.load(tmp_path / "f"), 8, sampling, noise_multiplier=sigma, delta=1e-3)
-    assert stated["amplified_epsilon"] == pytest.approx(exact, rel=0.02)
-    assert made["amplified_epsilon"] <= 2 < stated["epsilon"] == made["epsilon_if_cohorts_are_known"]
-    # A search is for the schema that holds beside it, and its noise for both.
-    found = result_of("optimize", "banded", *more, "--epsilon", 2, "--out", tmp_path / "g")
-    assert found["bands"] == 4
-    assert found["amplified_noise_multiplier"] < found["noise_multiplier"]
-
-
-def test_a_certificate_names_the_clients_for_whose_cohorts_a_sum_has_room():
-    more = flags(population=100_000, clients_per_round=100, rounds=4, delta=1e-6, dimension=10, noise_multiplier=4)
-    stated = result_of("account", "identity", *more, "--sampling", "balls-in-bins", "--set", "groups=4")
-    # 25,000 in each of four groups would overfill a sum, and end every run.
-    assert "from 400 clients" in stated["amplified_statement"]
+    assert numbers in stated["amplified_statement"]
+    # Of all 400, four groups would overfill a sum, and end every run.
+    assert f"from {40 if word == 'balls-in-bins' else 400} clients" in stated["amplified_statement"]
 
 
 def test_plan_certifies_a_mechanism_for_balls_in_bins():
