@@ -7,9 +7,12 @@ import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 
+import tff_mf
+from tff_mf.base.errors import InputTypeError, InputValueError
+from tff_mf.experiments.guard._client_data import DataOfClients
 from tff_mf.experiments.runs.metrics import smoothed
 from tff_mf.experiments.sampling import data_source
-from tff_mf.experiments.training import client_batches, evaluation
+from tff_mf.experiments.training import client_batches, evaluation, task
 from tff_mf.experiments.training.datasets import sqlite
 
 from .shared import by_tff, small_settings, write_sentences
@@ -17,6 +20,8 @@ from .shared import by_tff, small_settings, write_sentences
 baselines = tff.simulation.baselines
 preprocessing = baselines.stackoverflow.word_prediction_preprocessing
 VOCABULARY = [*(f"w{number}" for number in range(12)), "é", "a\0b"]
+PLAN = {"rounds": 4, "clients_per_round": 6, "delta": 1e-6, "noise_multiplier": 1.0}
+PLAN["sampling"] = tff_mf.SingleParticipation()
 SIZES = (1, 2, 3, 5, 7, 20)
 LENGTHS = (0, 1, 2, 18, 19, 20, 21, 30)
 # Two of the first 14 are unknown; an empty word makes two spaces.
@@ -46,7 +51,17 @@ def batches_of_tff(data, clients, *, seed, batch_size, max_examples, client_epoc
     tf.random.set_seed(seed)
     preprocess = preprocessing.create_preprocess_fn(spec, VOCABULARY, num_parallel_calls=1)
     datasets = data_source.ClientDatasets(by_tff(data, "train"), preprocess)
-    return [[tuple(each.numpy() for each in batch) for batch in dataset] for dataset in datasets.of(clients)]
+    return [list(dataset.as_numpy_iterator()) for dataset in datasets.of(clients)]
+
+
+def check_equal(one, other):
+    """Elements of clients are equal, with their types."""
+
+    def check(found, expected):
+        assert found.dtype == expected.dtype if isinstance(expected, np.ndarray) else type(found) is type(expected)
+        np.testing.assert_array_equal(found, expected)
+
+    tf.nest.map_structure(check, list(one), list(other))
 
 
 @pytest.mark.sampled(most=2)
@@ -62,18 +77,29 @@ def batches_of_tff(data, clients, *, seed, batch_size, max_examples, client_epoc
 )
 def test_batches_are_those_of_tffs_preprocessing(data, given):
     clients = [f"c{size}" for size in SIZES]
-    expected = batches_of_tff(data, clients, **given)
+    expected = dict(zip(clients, batches_of_tff(data, clients, **given), strict=True))
     batches = client_batches.ClientBatches(small_settings(**given), data, VOCABULARY)
     # Twice, since an order must not go on where it ended; in another order, alone and together, and one client twice.
     for chosen in (clients, clients[::-1], clients[2:3], clients[3:4] * 2):
         # Another seed of the program does not matter.
         tf.random.set_seed(99)
-        found = batches.read(chosen)
-        for client, of_client in zip(chosen, found, strict=True):
-            for one, other in zip(of_client, expected[clients.index(client)], strict=True):
-                for array, wanted in zip(one, other, strict=True):
-                    assert array.dtype == wanted.dtype
-                    np.testing.assert_array_equal(array, wanted)
+        check_equal(batches.read(chosen), [expected[client] for client in chosen])
+
+
+def test_private_training_reads_the_same_cohorts(data):
+    """Both doors read by one pipeline: that of `tff-mf train`, and that of `private_fed_avg`."""
+    clients = [f"c{size}" for size in SIZES]
+    settings = small_settings(max_examples=4, batch_size=3, vocab_size=len(VOCABULARY))
+    batches = client_batches.ClientBatches(settings, data, VOCABULARY)
+    taken = tff.types.tensorflow_to_type(task.build_task(settings, VOCABULARY).model.input_spec)
+    plan = tff_mf.plan(mechanism=tff_mf.Identity(), **PLAN)
+    with DataOfClients(plan, taken) as checked:
+        checked.begin(batches, clients)
+        check_equal(checked.of_cohort(batches, clients, 1), batches.read(clients))
+        with pytest.raises(InputValueError, match="lacks 1 clients"):
+            checked.of_cohort(batches, ["c1", "t1"], 2)
+    with DataOfClients(plan, tff.TensorType(np.int64)) as other, pytest.raises(InputTypeError, match="the model takes"):
+        other.of_cohort(batches, clients, 1)
 
 
 @pytest.mark.parametrize(
@@ -88,21 +114,11 @@ def test_batches_are_those_of_tffs_preprocessing(data, given):
 )
 def test_clients_that_are_read_together_have_the_elements_of_their_datasets(examples):
     clients = {"ann": examples(5), "bob": examples(1), "eve": examples(4)}
-    found = data_source.ClientDatasets(tff.simulation.datasets.TestClientData(clients), lambda each: each.batch(2))
+    datasets = data_source.ClientDatasets(tff.simulation.datasets.TestClientData(clients), lambda each: each.batch(2))
     for names in (["eve", "ann", "eve"], ["bob"], []):
-        together = found.read(names)
-        assert len(together) == len(names)
-        for one, alone in zip(together, found.of(names), strict=True):
-            read = one.as_numpy_iterator() if isinstance(one, tf.data.Dataset) else one
-            tf.nest.map_structure(np.testing.assert_array_equal, list(read), list(alone.as_numpy_iterator()))
-
-
-def tokens_of(chunks):
-    return [text.encode() for chunk in chunks for text in sqlite.texts(chunk)]
-
-
-def of_tff(data):
-    return by_tff(data, "test").create_tf_dataset_from_all_clients(seed=0)
+        together = datasets.read(names)
+        read = [each.as_numpy_iterator() if isinstance(each, tf.data.Dataset) else each for each in together]
+        check_equal(map(list, read), [list(alone.as_numpy_iterator()) for alone in datasets.of(names)])
 
 
 def evaluator(data, architecture):
@@ -110,27 +126,23 @@ def evaluator(data, architecture):
     return evaluation.Evaluator(settings, data, VOCABULARY)
 
 
-def test_sentences_are_in_the_order_of_the_papers_code(data):
-    expected = [example["tokens"] for example in of_tff(data).as_numpy_iterator()]
+def test_sentences_are_in_the_order_of_the_papers_code_as_words_of_tffs_preprocessing(data):
+    of_tff = by_tff(data, "test").create_tf_dataset_from_all_clients(seed=0)
+    expected = [example["tokens"].decode() for example in of_tff.as_numpy_iterator()]
     assert len(set(expected)) > 20
     assert sqlite.number_of_sentences(data, "test") == len(expected) == 45
-    for size in (1, 7, 100):
-        assert tokens_of(sqlite.chunks(data, "test", size=size)) == expected
-        assert tokens_of(sqlite.chunks(data, "test", skip=10, most=20, size=size)) == expected[10:30]
-    assert [len(chunk) for chunk in sqlite.chunks(data, "test", skip=5, size=16)] == [16, 16, 8]
+    for size, skip, most in ((1, 0, None), (7, 10, 20), (100, 0, 30), (16, 5, None)):
+        chunks = list(sqlite.chunks(data, "test", skip=skip, most=most, size=size))
+        assert [text for chunk in chunks for text in sqlite.texts(chunk)] == expected[skip:][:most]
+        assert all(len(chunk) == size for chunk in chunks[:-1])
     assert list(sqlite.chunks(data, "test", skip=45)) == []
-
-
-def test_words_are_those_of_tffs_preprocessing(data):
     spec = baselines.ClientSpec(num_epochs=1, batch_size=45, shuffle_buffer_size=1)
-    preprocess = preprocessing.create_preprocess_fn(spec, VOCABULARY)
-    words, targets = preprocess(of_tff(data)).get_single_element()
-    found = list(evaluator(data, "conv").tokens("test"))
-    np.testing.assert_array_equal(np.concatenate([each.words for each in found])[:, :-1], words)
-    np.testing.assert_array_equal(np.concatenate([each.words for each in found])[:, 1:], targets)
-    lengths = np.concatenate([each.lengths for each in found])
-    np.testing.assert_array_equal(lengths, np.count_nonzero(targets, axis=1))
-    assert {2, 19, 20} <= set(lengths)
+    words, targets = preprocessing.create_preprocess_fn(spec, VOCABULARY)(of_tff).get_single_element()
+    (found,) = evaluator(data, "conv").tokens("test")
+    np.testing.assert_array_equal(found.words[:, :-1], words)
+    np.testing.assert_array_equal(found.words[:, 1:], targets)
+    np.testing.assert_array_equal(found.lengths, np.count_nonzero(targets, axis=1))
+    assert {2, 19, 20} <= set(found.lengths)
 
 
 def by_keras(model, words):
