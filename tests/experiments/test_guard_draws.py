@@ -1,6 +1,7 @@
 """A guard whose cohorts the plan's sampling draws: logged, or secret with the amplified ε."""
 
 import functools
+import itertools
 import pathlib
 import shutil
 
@@ -48,11 +49,6 @@ def kept(tmp_path_factory):
 
 
 @pytest.fixture
-def run(kept, tmp_path):
-    return pathlib.Path(shutil.copytree(kept("balls-in-bins")[0], tmp_path / "run"))
-
-
-@pytest.fixture
 def begun(tmp_path):
     """The folder of a run with secret cohorts that was stopped."""
     run_in(tmp_path / "begun", plan_of("balls-in-bins"), until=STOPPED)
@@ -68,12 +64,10 @@ def test_nothing_shows_secret_cohorts_and_the_amplified_epsilon_is_stated(kept, 
         rounds = [number for number, cohort in enumerate(cohorts) if client in cohort]
         assert plan.participation.allows(rounds)
 
-
-def test_a_resumed_run_goes_on_with_the_same_groups(kept):
-    _, cohorts = kept("balls-in-bins")
-    assert cohorts[:STOPPED] == cohorts[STOPPED:]
-    # Of 12 clients, as many as fit in 3 groups of 2 are chosen.
-    assert len({client for cohort in cohorts[:STOPPED] for client in cohort}) == sum(map(len, cohorts[:STOPPED])) == 6
+    if word == "balls-in-bins":
+        # The same groups come after the restart: of 12 clients, as many as fit in 3 groups of 2.
+        assert cohorts[:STOPPED] == cohorts[STOPPED:]
+        assert len({*itertools.chain(*cohorts)}) == sum(map(len, cohorts[:STOPPED])) == 6
 
 
 @pytest.mark.parametrize("word", RUNS)
@@ -152,41 +146,38 @@ def test_a_sampler_of_ones_own_is_not_drawn_for(tmp_path):
 @pytest.mark.parametrize("secret", [True, False])
 @pytest.mark.parametrize("others", [[*IDS[1:], "new"], [f"{client}." for client in IDS]], ids=["one", "all"])
 def test_other_clients_do_not_go_on(tmp_path, secret, others):
-    """In another group, a client would take part in the rounds of both."""
+    """In another group, a client would take part in the rounds of both; before the first round, others can be named."""
     plan = plan_of("balls-in-bins", secret=secret)
+    with guard.open_guard(tmp_path, plan) as guarded:
+        guarded.draws_from(others)
     run_in(tmp_path, plan, until=STOPPED)
     with pytest.raises(InputValueError, match="not those that the run began with"):
         run_in(tmp_path, plan, clients=others)
     run_in(tmp_path, plan)
-
-
-def test_before_the_first_round_other_clients_can_be_named(tmp_path):
-    with guard.open_guard(tmp_path, plan_of("balls-in-bins")) as guarded:
-        guarded.draws_from([*IDS[1:], "new"])
-    run_in(tmp_path, plan_of("balls-in-bins"))
     assert critical(tmp_path) == []
 
 
 def test_a_run_goes_on_with_its_key_alone_and_as_secret_as_it_began(begun, tmp_path):
-    for again in (plan_of("balls-in-bins", secret=False), plan_of("cyclic-poisson")):
+    plan = plan_of("balls-in-bins")
+    for other in (plan_of("balls-in-bins", secret=False), plan_of("cyclic-poisson")):
         with pytest.raises(InputValueError, match=r"began with|another mechanism"):
-            run_in(begun, again)
+            run_in(begun, other)
     key = begun / names.CHECKPOINTS / names.COHORTS
-    run_in(tmp_path / "other", plan_of("balls-in-bins"), until=1)
-    own = key.read_bytes()
-    key.write_bytes((tmp_path / "other" / names.CHECKPOINTS / names.COHORTS).read_bytes())
-    with pytest.raises(InputValueError, match="another run"):
-        run_in(begun, plan_of("balls-in-bins"))
-    # Other cohorts by a key that is forged for this run.
-    key.write_bytes(own[:-1] + bytes([own[-1] ^ 1]))
-    with pytest.raises(InputValueError, match="not those that the run began with"):
-        run_in(begun, plan_of("balls-in-bins"))
+    run_in(tmp_path / "other", plan, until=1)
+    own, foreign = key.read_bytes(), (tmp_path / "other" / names.CHECKPOINTS / names.COHORTS).read_bytes()
+    # Of another run; forged for this run, for other cohorts; and none.
+    forged = own[:-1] + bytes([own[-1] ^ 1])
+    for content, message in ((foreign, "another run"), (forged, "not those that the run began with")):
+        key.write_bytes(content)
+        with pytest.raises(InputValueError, match=message):
+            run_in(begun, plan)
     key.unlink()
     with pytest.raises(InputValueError, match="is lost"):
-        run_in(begun, plan_of("balls-in-bins"))
+        run_in(begun, plan)
 
 
-def test_the_key_is_deleted_if_the_end_of_the_run_was_interrupted(begun, run):
+def test_the_key_is_deleted_if_the_end_of_the_run_was_interrupted(kept, begun, tmp_path):
+    run = pathlib.Path(shutil.copytree(kept("balls-in-bins")[0], tmp_path / "run"))
     left = run / names.CHECKPOINTS / names.COHORTS
     for interrupted in ((), (names.REPORT, names.REPORT_TEXT)):
         for name in interrupted:
