@@ -70,8 +70,8 @@ def is_empty(elements: tf.data.Dataset | Sequence[Any], *, read: bool) -> bool:
     """
     if not isinstance(elements, tf.data.Dataset):
         return not elements
-    known = elements.cardinality()
-    return bool(known == 0) or (read and bool(known == tf.data.UNKNOWN_CARDINALITY) and not list(elements.take(1)))
+    number = elements.cardinality()
+    return bool(number == 0) or (read and bool(number == tf.data.UNKNOWN_CARDINALITY) and not list(elements.take(1)))
 
 
 def warn_of_size(size: int, number: int, divisor: int) -> None:

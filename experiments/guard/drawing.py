@@ -16,9 +16,6 @@ from ..runs.run_record import read_record
 from ..sampling import CohortPlan, keep_secret, secret_cohorts
 from ..sampling.settings import SamplingSettings
 
-# Their size may be left out of the plan's sampling, where no grid needs it.
-_OF_ANY_SIZE = (tff_mf.BallsInBins, tff_mf.BMinSep)
-
 
 def record_fields(folder: pathlib.Path, plan: tff_mf.Plan, sampler: str | None, **more: Any) -> dict[str, Any]:
     """Returns the fields of `run.json` that a pipeline gives, and those that follow from what draws its cohorts."""
@@ -34,16 +31,12 @@ def record_fields(folder: pathlib.Path, plan: tff_mf.Plan, sampler: str | None, 
     if sampler is not None:
         return {"sampler": sampler, **more}
     word, planned = _word(plan.sampling), plan.population or getattr(plan.sampling, "population", None)
-    found = {
-        "sampler": f"tff_mf.{type(plan.sampling).__name__}",
-        "population": planned,
-        **more,
-    }
+    fields = {"sampler": f"tff_mf.{type(plan.sampling).__name__}", "population": planned, **more}
     if not plan.secret_cohorts:
-        return found
-    if planned is None or found["population"] != planned:
+        return fields
+    if planned is None or fields["population"] != planned:
         raise InputValueError(
-            f"population={found['population']!r} must be the plan's, {planned!r}: with secret_cohorts, make the plan "
+            f"population={fields['population']!r} must be the plan's, {planned!r}: with secret_cohorts, make the plan "
             "with population=len(clients)."
         )
     _check_sampling(plan, planned, "clients")
@@ -51,7 +44,7 @@ def record_fields(folder: pathlib.Path, plan: tff_mf.Plan, sampler: str | None, 
     if stated is None:
         # Not computed again where a run goes on: a certificate by samples would differ.
         stated = amplification.stated_epsilon(amplification.own(plan, word, planned))
-    return {**found, "amplified_epsilon": stated}
+    return {**fields, "amplified_epsilon": stated}
 
 
 def checked_clients(plan: tff_mf.Plan, clients: Iterable[str], *, name: str = "clients") -> list[str]:
@@ -71,7 +64,7 @@ def cohorts(folder: pathlib.Path, plan: tff_mf.Plan, clients: Iterable[str], *, 
     """Returns the cohorts of a run, by a key in the folder of its checkpoints."""
     checkpoint_files.make_private(folder / CHECKPOINTS)
     path = folder / CHECKPOINTS / COHORTS
-    found, secret = secret_cohorts(
+    drawn, secret = secret_cohorts(
         path,
         run=run,
         begun=begun,
@@ -80,11 +73,11 @@ def cohorts(folder: pathlib.Path, plan: tff_mf.Plan, clients: Iterable[str], *, 
         sampling=plan.sampling,
         clients_per_round=plan.clients_per_round,
     )
-    if plan.grid is not None and found.clients_per_round > plan.grid.max_clients:
+    if plan.grid is not None and drawn.clients_per_round > plan.grid.max_clients:
         raise InputValueError(f"grid={plan.grid} has less room than a cohort needs: take a Grid of more clients.")
     if not begun:
         keep_secret(path, secret)
-    return found
+    return drawn
 
 
 def _check_sampling(plan: tff_mf.Plan, clients: int, name: str) -> None:
@@ -92,10 +85,12 @@ def _check_sampling(plan: tff_mf.Plan, clients: int, name: str) -> None:
     word = _word(plan.sampling)
     if word is None:
         return
-    found = word.drawn_by(population=clients, clients_per_round=plan.clients_per_round)
-    without_size = dataclasses.replace(found, clients_per_round=None) if isinstance(found, _OF_ANY_SIZE) else found
-    if plan.sampling not in (found, without_size):
-        raise InputValueError(f"sampling={plan.sampling!r} of the plan must be {found!r} for {clients} {name}.")
+    drawn_by = word.drawn_by(population=clients, clients_per_round=plan.clients_per_round)
+    # The size may be left out of the plan's sampling, where no grid needs it.
+    of_any_size = isinstance(drawn_by, tff_mf.BallsInBins | tff_mf.BMinSep)
+    without_size = dataclasses.replace(drawn_by, clients_per_round=None) if of_any_size else drawn_by
+    if plan.sampling not in (drawn_by, without_size):
+        raise InputValueError(f"sampling={plan.sampling!r} of the plan must be {drawn_by!r} for {clients} {name}.")
 
 
 def _word(sampling: tff_mf.Sampling) -> SamplingSettings | None:

@@ -224,8 +224,8 @@ def plan_cohorts(
         return plan
     # What came out of a clock is all that is known.
     observed = plan.observed()
-    kept = tff_mf.MinSep(min_sep=observed.min_sep or rounds, max_participations=observed.max_participations)
-    return dataclasses.replace(plan, participation=kept)
+    schema = tff_mf.MinSep(min_sep=observed.min_sep or rounds, max_participations=observed.max_participations)
+    return dataclasses.replace(plan, participation=schema)
 
 
 def secret_cohorts(

@@ -78,7 +78,7 @@ class Evaluator:
         self._tokenize = build_word_ids(vocabulary)
         self._model = task.build_keras_model(settings, vocabulary=vocabulary)
         # Padding is 0, the words of the vocabulary follow, and special tokens are last.
-        self._known = slice(1, len(vocabulary) + 1)
+        self._vocabulary = slice(1, len(vocabulary) + 1)
         self._counts = _counter(self._model, special)
         self._validation = list(self.tokens(settings.validation_split, most=settings.evaluation_examples))
 
@@ -120,7 +120,7 @@ class Evaluator:
         """
         for variable, weight in zip(self._model.trainable_variables, weights, strict=True):
             variable.assign(weight)
-        sentences, total, used = 0, np.zeros(7), np.zeros(self._known.stop, np.int64)
+        sentences, total, used = 0, np.zeros(7), np.zeros(self._vocabulary.stop, np.int64)
         for chunk in chunks:
             sentences += len(chunk.lengths)
             used += np.bincount(chunk.words[:, 1:].ravel(), minlength=len(used))[: len(used)]
@@ -129,11 +129,11 @@ class Evaluator:
             total += np.sum([of_batch.numpy() for of_batch in counts], axis=0)
         sums, words = total[:4], total[[4, 4, 5, 6]]
         values = np.divide(sums, words, out=np.zeros(4), where=words > 0)
-        known = used[self._known]
+        often = used[self._vocabulary]
         return Measured(
             metrics=dict(zip(METRICS, map(float, values), strict=True)),
             sentences=sentences,
-            baseline=float(known.max(initial=0) / max(1, known.sum())),
+            baseline=float(often.max(initial=0) / max(1, often.sum())),
         )
 
 
@@ -172,8 +172,8 @@ def _sums(logits: tf.Tensor, targets: tf.Tensor, special: Any) -> tf.Tensor:
     largest = tf.reduce_max(logits, axis=1)
     losses = _losses(logits, targets, largest)
     hits = _hits(logits, targets, tf.gather(logits, targets, batch_dims=1) >= largest)
-    known = tf.reduce_all([targets != token for token in special.out_of_vocab], axis=0)
-    counted = [tf.ones_like(known), known, known & (targets != special.end_of_sentence)]
+    in_vocabulary = tf.reduce_all([targets != token for token in special.out_of_vocab], axis=0)
+    counted = [tf.ones_like(in_vocabulary), in_vocabulary, in_vocabulary & (targets != special.end_of_sentence)]
     numbers = [tf.math.count_nonzero(words) for words in (*(hits & words for words in counted), *counted)]
     loss = tf.reduce_sum(tf.cast(losses, tf.float64))
     return tf.stack([loss, *(tf.cast(number, tf.float64) for number in numbers)])

@@ -76,17 +76,17 @@ def _zeroed(
 
 def clip_norm_of(state: Any, settings: RunSettings) -> float:
     """Returns the clip norm of the round that starts from a state of the process: the noised counts' result."""
-    found = [settings.clip_norm]
+    norms = [settings.clip_norm]
 
     def visit(part: object) -> object | None:
         if not isinstance(part, queries.AdaptiveClippingState):
             return None
-        found.append(float(np.asarray(part.clip_norm)))
+        norms.append(float(np.asarray(part.clip_norm)))
         return part
 
     if settings.adaptive_clipping is not None:
         tree.traverse(visit, state)
-    return found[-1]
+    return norms[-1]
 
 
 def _adaptive_clipping(settings: RunSettings, privacy: tff_mf.Plan) -> queries.AdaptiveClipping | None:

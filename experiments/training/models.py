@@ -22,15 +22,15 @@ def mean_cross_entropy(logits: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
 
     @tf.custom_gradient
     def loss(logits: tf.Tensor) -> tuple[tf.Tensor, Callable[[tf.Tensor], tf.Tensor]]:
-        each = tf.reduce_logsumexp(logits, axis=1) - tf.gather(logits, targets, batch_dims=1)
-        share = tf.ones_like(each)
-        share /= tf.reduce_sum(share)
+        losses = tf.reduce_logsumexp(logits, axis=1) - tf.gather(logits, targets, batch_dims=1)
+        weights = tf.ones_like(losses)
+        weights /= tf.reduce_sum(weights)
 
         def gradient(of_loss: tf.Tensor) -> tf.Tensor:
             # From the logits alone: training needs no losses, and TensorFlow leaves them out.
-            return _minus_one(tf.nn.softmax(logits), targets) * (of_loss * share)[:, None]
+            return _minus_one(tf.nn.softmax(logits), targets) * (of_loss * weights)[:, None]
 
-        return tf.reduce_sum(each * share), gradient
+        return tf.reduce_sum(losses * weights), gradient
 
     return loss(logits)
 
@@ -156,7 +156,7 @@ def _backward(
 ) -> list[tf.Tensor]:
     """Returns the gradient of the gates' sums of each step, `[rows, 4·units]`."""
     transposed = _transposed(recurrent)
-    found: list[tf.Tensor] = []
+    of_gates: list[tf.Tensor] = []
     of_output, of_cell = of_outputs[-1], tf.zeros_like(taken[-1].cell)
     for number in reversed(range(len(taken))):
         (into, forget, new, out), _, squashed, _ = taken[number]
@@ -171,13 +171,13 @@ def _backward(
             ],
             axis=1,
         )
-        found.insert(0, sums)
+        of_gates.insert(0, sums)
         if number:
             # Sentences that end before this step have no gradient from it.
             ended = [[0, sizes[number - 1] - sizes[number]], [0, 0]]
             of_cell = tf.pad(inner * forget, ended)
             of_output = of_outputs[number - 1] + tf.pad(tf.matmul(sums, transposed), ended)
-    return found
+    return of_gates
 
 
 def _transposed(matrix: tf.Tensor) -> tf.Tensor:

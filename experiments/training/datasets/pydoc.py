@@ -149,14 +149,14 @@ def split_of(client_id: str) -> str:
 
 def modules_of(chosen: Packages) -> dict[str, pathlib.Path]:
     """Returns the files of the modules of packages, by the name of the module, in the order of names."""
-    found: dict[str, pathlib.Path] = {}
+    modules: dict[str, pathlib.Path] = {}
     for distribution in chosen.values():
         for path, file in _files(distribution):
             names = path.removesuffix(".py").removesuffix("/__init__").split("/")
             # Others are scripts, which cannot be imported: ../../bin/x.py.
             if path.endswith(".py") and not _SKIPPED.search(path) and all(map(str.isidentifier, names)):
-                found.setdefault(".".join(names), file)
-    return dict(sorted(found.items()))
+                modules.setdefault(".".join(names), file)
+    return dict(sorted(modules.items()))
 
 
 def clients_of(files: Mapping[str, pathlib.Path], *, progress: bool) -> dict[str, list[str]]:
@@ -167,7 +167,7 @@ def clients_of(files: Mapping[str, pathlib.Path], *, progress: bool) -> dict[str
         progress: Whether to show a bar on a terminal.
     """
     seen: set[str] = set()
-    found = {}
+    clients: dict[str, list[str]] = {}
     names = _progress.steps(files, len(files), "pydoc: reading modules") if progress else files
     for name in names:
         try:
@@ -179,9 +179,9 @@ def clients_of(files: Mapping[str, pathlib.Path], *, progress: bool) -> dict[str
         )
         new = [sentence for sentence in own if sentence not in seen]
         if len(new) >= MIN_SENTENCES:
-            found[name] = new
+            clients[name] = new
             seen.update(new)
-    return found
+    return clients
 
 
 def sentences_of(docstring: str) -> Iterator[str]:
