@@ -1,0 +1,330 @@
+"""The conformance check finds planted faults, and passes subjects that keep their claims."""
+
+import itertools
+import secrets
+import time
+
+import numpy as np
+import pytest
+
+import tff_mf
+from tff_mf import conformance
+from tff_mf.conformance import Claim, Released
+
+SHAPES = ((30, 20), (20,), (20,))
+LIKE = [np.zeros(shape) for shape in SHAPES]
+BANDS = tff_mf.BandedToeplitz.square_root(4)
+CLAIM = {"mechanism": BANDS, "clip_norm": 0.7, "noise_multiplier": 1.3, "divisor": 8.0, "rounds": 9}
+STARTS = itertools.count()
+
+
+class Plain:
+    """Noised sums in plain NumPy; each method is what a fault replaces."""
+
+    def __init__(self, *, shapes=SHAPES, **claim):
+        claim = {**CLAIM, **claim}
+        self.claim = Claim(**claim)
+        self.shapes, self.dimension = shapes, sum(int(np.prod(shape)) for shape in shapes)
+        self.clip_norm, self.divisor, self.rounds = claim["clip_norm"], claim["divisor"], claim["rounds"]
+        self.stddev = claim["noise_multiplier"] * claim["clip_norm"]
+        self.encoder = claim["mechanism"].encoder(claim["rounds"] + 1)
+
+    def start(self):
+        return ()
+
+    def key(self, keys):
+        return secrets.randbits(128)
+
+    def normals(self, key):
+        return np.random.default_rng(key).normal(size=self.dimension)
+
+    def norm(self, parts):
+        with np.errstate(over="ignore"):
+            return np.sqrt(sum(np.sum(part.astype(np.float64) ** 2) for part in parts))
+
+    def clipped(self, update):
+        parts = [np.asarray(part) for part in update]
+        if [part.shape for part in parts] != list(self.shapes):
+            raise ValueError("an update of another shape")
+        norm = self.norm(parts)
+        if not np.isfinite(norm):
+            return [np.zeros(shape) for shape in self.shapes]
+        return [part.astype(np.float64) * min(1.0, self.clip_norm / max(norm, 1e-300)) for part in parts]
+
+    def check_round(self, done):
+        if done >= self.rounds:
+            raise ValueError("no round is left")
+
+    def scaled(self, noise, updates):
+        return noise
+
+    def total(self, updates):
+        clipped = [self.clipped(update) for update in updates]
+        sums = np.zeros(self.dimension)
+        for parts in clipped:
+            sums += np.concatenate([np.ravel(np.broadcast_to(p, s)) for p, s in zip(parts, self.shapes, strict=False)])
+        return sums
+
+    def released(self, estimate, updates):
+        return estimate
+
+    def noise(self, keys):
+        z = np.stack([self.normals(key) for key in keys])
+        return np.linalg.solve(self.encoder[: len(keys), : len(keys)], z)[-1] * self.stddev
+
+    def step(self, state, updates):
+        self.check_round(len(state))
+        keys = (*state, self.key(state))
+        noised = self.added(self.total(updates), self.scaled(self.noise(keys), updates)) / self.divides(updates)
+        parts = np.split(noised.astype(np.float32), np.cumsum([int(np.prod(shape)) for shape in self.shapes])[:-1])
+        estimate = [part.reshape(shape) for part, shape in zip(parts, self.shapes, strict=True)]
+        return keys, self.released(estimate, updates)
+
+    def added(self, total, noise):
+        # In float64: the last bits of the sum are lost when it becomes float32.
+        return total + noise
+
+    def divides(self, updates):
+        return self.divisor
+
+
+def plain():
+    """What a process of its own starts."""
+    subject = Plain()
+    return subject, subject.claim, LIKE
+
+
+def seeded_in_every_process():
+    generator = np.random.default_rng(5)
+    subject = of(key=lambda self, keys: int(generator.integers(2**62)))
+    return subject, subject.claim, LIKE
+
+
+def of(claim=None, **methods):
+    return type("Faulty", (Plain,), methods)(**(claim or {}))
+
+
+def judged(subject, *laws, **more):
+    return conformance.check(subject, subject.claim, like=LIKE, laws=laws or tuple(conformance.LAWS), **more)
+
+
+def laplace(self, key):
+    return np.random.default_rng(key).laplace(size=self.dimension) / 2**0.5
+
+
+def uniform(self, key):
+    return np.random.default_rng(key).uniform(-(3**0.5), 3**0.5, size=self.dimension)
+
+
+def without_the_last_tensor(self, key):
+    normals = Plain.normals(self, key)
+    normals[-20:] = 0
+    return normals
+
+
+def the_same_in_two_tensors(self, key):
+    normals = Plain.normals(self, key)
+    normals[-20:] = normals[-40:-20]
+    return normals
+
+
+def one_number_for_a_column(self, key):
+    normals = Plain.normals(self, key)
+    normals[:600] = np.repeat(normals[:20], 30)
+    return normals
+
+
+def words_that_follow(self, key):
+    """Keys of neighbouring rounds share all but one of their numbers."""
+    return np.random.default_rng(key[0]).normal(size=20_000)[key[1] : key[1] + self.dimension]
+
+
+def each_tensor_alone(self, update):
+    parts = [np.nan_to_num(np.asarray(part, np.float64)) for part in update]
+    return [part * min(1.0, self.clip_norm / max(np.linalg.norm(part), 1e-300)) for part in parts]
+
+
+def norm_of_largest(self, parts):
+    return max(np.max(np.abs(part)) for part in parts)
+
+
+def norm_in_float32(self, parts):
+    with np.errstate(over="ignore"):
+        norm = np.sqrt(sum(np.sum(np.asarray(part, np.float32) ** 2) for part in parts))
+    return norm if np.isfinite(norm) or np.isnan(norm) else 0.0
+
+
+def norm_without_nan(self, parts):
+    return np.nan_to_num(Plain.norm(self, parts))
+
+
+def integers_pass(self, update):
+    if np.asarray(update[0]).dtype.kind == "i":
+        return [np.asarray(part, np.float64) for part in update]
+    return Plain.clipped(self, update)
+
+
+def broadcast(self, update):
+    parts = [np.broadcast_to(part, shape) for part, shape in zip(update, self.shapes, strict=True)]
+    factor = min(1.0, self.clip_norm / max(Plain.norm(self, list(map(np.asarray, update))), 1e-300))
+    return [np.nan_to_num(part.astype(np.float64)) * factor for part in parts]
+
+
+def beside(count):
+    return lambda self, estimate, updates: Released(estimate=estimate, beside=count(updates))
+
+
+def clipped_sum(self, updates):
+    total = sum(np.concatenate([np.ravel(part) for part in update]).astype(np.float64) for update in updates)
+    return total * min(1.0, self.clip_norm / max(np.linalg.norm(total), 1e-300))
+
+
+def added_in_float32(self, total, noise):
+    return total.astype(np.float32) + noise.astype(np.float32)
+
+
+def remembered_total(self, updates):
+    self.last = Plain.total(self, updates)
+    return self.last
+
+
+FAULTS = {
+    "3 % less noise": ("scale", {"scaled": lambda self, noise, updates: 0.97 * noise}),
+    "3 % more noise": ("scale", {"scaled": lambda self, noise, updates: 1.03 * noise}),
+    "one tensor without noise": ("scale", {"normals": without_the_last_tensor}),
+    "noise of the variance": ("scale", {"scaled": lambda self, noise, updates: noise * 1.3}),
+    "noise in the first round alone": (
+        "scale",
+        {"noise": lambda self, keys: Plain.noise(self, keys) if len(keys) == 1 else np.zeros(self.dimension)},
+    ),
+    "another number of bands": (
+        "correlation",
+        {"noise": lambda self, keys: of({"mechanism": tff_mf.BandedToeplitz.square_root(5)}).noise(keys)},
+    ),
+    "independent noise": ("scale", {"noise": lambda self, keys: self.normals(keys[-1]) * self.stddev}),
+    "Laplace's noise": ("correlation", {"normals": laplace}),
+    "uniform noise": ("correlation", {"normals": uniform}),
+    "two tensors with one noise": ("correlation", {"normals": the_same_in_two_tensors}),
+    "one number for many places": ("correlation", {"normals": one_number_for_a_column}),
+    "a key used again after five rounds": (
+        "correlation",
+        {"key": lambda self, keys: keys[-5] if len(keys) >= 5 else secrets.randbits(128)},
+    ),
+    "the key follows from the state": ("fresh", {"key": lambda self, keys: hash((len(keys), *keys)) % 2**64}),
+    "every start has one seed": ("fresh", {"key": lambda self, keys: len(keys)}),
+    "a seed of 16 bits": ("fresh", {"key": lambda self, keys: secrets.randbits(16)}),
+    "a seed from the clock, in seconds": ("fresh", {"key": lambda self, keys: (int(time.time()), len(keys))}),
+    "words of neighbouring seeds": (
+        "fresh",
+        {"key": lambda self, keys: (7, next(STARTS)), "normals": words_that_follow},
+    ),
+    "no clipping": ("bound", {"clipped": lambda self, update: [np.asarray(part, np.float64) for part in update]}),
+    "a clip of 1.4 norms": ("bound", {"clipped": lambda self, update: [1.4 * x for x in Plain.clipped(self, update)]}),
+    "a clip of each tensor": ("bound", {"clipped": each_tensor_alone}),
+    "a clip by the largest entry": ("bound", {"norm": norm_of_largest}),
+    "squares that overflow in float32": ("bound", {"norm": norm_in_float32}),
+    "NaN that passes": ("bound", {"norm": norm_without_nan}),
+    "integers that are not clipped": ("bound", {"clipped": integers_pass}),
+    "a number that is repeated": ("bound", {"clipped": broadcast}),
+    "a divisor of the cohort's size": ("divisor", {"divides": lambda self, updates: max(1, len(updates)) * 0.8}),
+    "a clip of the sum": ("divisor", {"total": clipped_sum}),
+    "less noise with more clients": (
+        "divisor",
+        {"scaled": lambda self, noise, updates: noise * (10 / max(10, len(updates))) ** 0.5},
+    ),
+    "the number of clients": ("beside", {"released": beside(len)}),
+    "whether an update was clipped": (
+        "beside",
+        {"released": beside(lambda updates: {"long": sum(bool(np.abs(update[0]).max() > 1) for update in updates)})},
+    ),
+    "the last sum in what is published": (
+        "beside",
+        {"total": remembered_total, "published": lambda self, state: {"last": self.last}},
+    ),
+    "no last round": ("last_round", {"check_round": lambda self, done: None}),
+    "one round too many": (
+        "last_round",
+        {"check_round": lambda self, done: Plain.check_round(self, done - 1)},
+    ),
+    "noise of float16": (
+        "low_bits",
+        {"scaled": lambda self, noise, updates: noise.astype(np.float16).astype(np.float64)},
+    ),
+    "floats are added to floats": ("low_bits", {"added": added_in_float32}),
+}
+
+
+@pytest.mark.sampled(most=12)
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_planted_fault_is_found(name):
+    law, methods = FAULTS[name]
+    verdict = judged(of(**methods), law)
+    assert verdict[law].status == "failed", str(verdict)
+    assert verdict.failed
+    assert not verdict
+    assert str(verdict).startswith(f"FAILED: {law}")
+
+
+def test_a_subject_that_keeps_its_claim_passes():
+    verdict = judged(Plain(), elsewhere="tests.tff_mf.test_conformance:plain")
+    assert verdict, str(verdict)
+    assert verdict.status == "passed"
+    assert "16 bits" in verdict["fresh"].finds
+
+
+def test_a_law_that_is_not_promised_is_judged_and_fails_nothing():
+    subject = of({"not_promised": ["low_bits", "last_round"]}, added=added_in_float32)
+    verdict = judged(subject, "scale", "low_bits", "last_round")
+    assert verdict, str(verdict)
+    assert [outcome.status for outcome in verdict.outcomes] == ["passed", "passed", "not promised"]
+    assert "one release tells" in verdict["low_bits"].text
+
+
+def test_one_seed_of_all_processes_is_found():
+    subject = seeded_in_every_process()[0]
+    name = "tests.tff_mf.test_conformance:seeded_in_every_process"
+    assert judged(subject, "fresh").status == "not judged"
+    assert "Two processes" in judged(subject, "fresh", elsewhere=name)["fresh"].text
+
+
+MECHANISMS = [tff_mf.Identity(), BANDS, tff_mf.Tree(9), tff_mf.BLT(theta=[0.9, 0.4], omega=[0.2, 0.5])]
+
+
+@pytest.mark.sampled(most=3)
+@pytest.mark.parametrize("seed", range(200))
+def test_a_right_subject_of_any_setting_fails_no_law(seed):
+    generator = np.random.default_rng(seed)
+    shapes = [(1,), (3, 2), (64,), (5, 1, 30), (400,)]
+    claim = {
+        "mechanism": MECHANISMS[seed % 4],
+        "clip_norm": 10.0 ** generator.uniform(-6, 6),
+        "noise_multiplier": 10.0 ** generator.uniform(-1, 1),
+        "divisor": 10.0 ** generator.uniform(0, 4),
+        "rounds": int(generator.integers(1, 9)),
+    }
+    subject = Plain(shapes=tuple(shapes[: generator.integers(1, 6)]), **claim)
+    like = [np.zeros(shape) for shape in subject.shapes]
+    verdict = conformance.check(subject, subject.claim, like=like, clients=int(generator.integers(2, 40)))
+    assert not verdict.failed, str(verdict)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"laws": ["scales"]}, "laws='scales'"),
+        ({"clients": 0}, "clients=0"),
+        ({"like": []}, "like has no numbers"),
+        ({"like": np.zeros(3)}, "refuses a round"),
+        ({"claim": "mine"}, "claim='mine'"),
+    ],
+)
+def test_what_cannot_be_checked_is_refused(changes, message):
+    subject = Plain()
+    with pytest.raises(tff_mf.InputError, match=message):
+        conformance.check(subject, **{"claim": subject.claim, "like": LIKE, **changes})
+
+
+@pytest.mark.parametrize("name", ["clip_norm", "noise_multiplier", "divisor"])
+def test_a_claim_has_positive_numbers(name):
+    with pytest.raises(tff_mf.InputError, match=name):
+        Claim(**{"clip_norm": 1.0, "noise_multiplier": 1.0, name: 0.0})

@@ -1,0 +1,154 @@
+"""What is checked, and what comes of it: `Claim`, `Subject`, `Released`, `Outcome` and `Verdict`."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from tff_mf.base import validation
+from tff_mf.mechanisms import Identity, Mechanism
+from tff_mf.problem import grids
+from tff_mf.problem.grids import Grid
+
+PASSED, FAILED, NOT_JUDGED, NOT_PROMISED = "passed", "failed", "not judged", "not promised"
+
+LAWS: Mapping[str, str] = {
+    "scale": "the noise has the claimed scale, in every tensor and round",
+    "correlation": "whitened by the claimed C, the noise is normal and uncorrelated",
+    "fresh": "a state stepped twice, two starts and two processes draw other noise",
+    "bound": "one client moves a release by at most clip_norm / divisor, whatever it sends",
+    "divisor": "neither the divisor nor the noise follows the number of clients",
+    "beside": "nothing else that leaves the server depends on a client",
+    "last_round": "the round after the last one is refused",
+    "low_bits": "the last bits of what is released do not give a client away",
+}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Claim:
+    """What an implementation claims, of which its ε follows.
+
+    Attributes:
+        mechanism: The mechanism with strategy matrix C; `Identity()` for independent noise.
+        clip_norm: ζ: bound on the L2 norm of a client's update.
+        noise_multiplier: σ: standard deviation of a coordinate of z, divided by `clip_norm`.
+        divisor: What the noised sum is divided by.
+        rounds: Last round; `None` if there is none.
+        grid: The grid on which sums and noise are integers, or `None` for floating point.
+        numbers_covered: Whether single numbers beside the sum, such as noised counts, are accounted for elsewhere.
+        not_promised: Names of laws that the implementation does not claim to keep: they are judged, and fail nothing.
+
+    Raises:
+        InputError: If a field is of the wrong type or out of range.
+    """
+
+    clip_norm: float
+    noise_multiplier: float
+    mechanism: Mechanism = dataclasses.field(default_factory=Identity)
+    divisor: float = 1.0
+    rounds: int | None = None
+    grid: Grid | None = None
+    numbers_covered: bool = False
+    not_promised: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        validation.instance("mechanism", self.mechanism, Mechanism, "pass a mechanism such as tff_mf.BLT")
+        for name in ("clip_norm", "noise_multiplier", "divisor"):
+            object.__setattr__(self, name, validation.positive(name, getattr(self, name)))
+        if self.rounds is not None:
+            self.mechanism.check(self.rounds)
+        grids.check(self.grid)
+        for law in self.not_promised:
+            validation.one_of("not_promised", law, tuple(LAWS))
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Released:
+    """Everything that leaves the server in a round.
+
+    Attributes:
+        estimate: The noised sum, divided: a tree like a client's update.
+        beside: Everything else, such as counts and metrics: any tree of arrays and numbers.
+    """
+
+    estimate: Any
+    beside: Any = ()
+
+
+class Subject(Protocol):
+    """An implementation under check. It may raise, which refuses a round."""
+
+    def start(self) -> Any:
+        """Returns the state before the first round."""
+        ...
+
+    def step(self, state: Any, updates: Sequence[Any]) -> tuple[Any, Any]:
+        """Returns the next state and what is released: a tree like an update, or a `Released`.
+
+        Args:
+            state: A state, which must not change.
+            updates: A tree of arrays for each client that reports.
+        """
+        ...
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """How a law was judged.
+
+    Attributes:
+        law: Name of the law.
+        status: "passed", "failed", "not judged" or "not promised".
+        text: The evidence, or why it was not judged.
+        remedy: What would let it be judged; or empty.
+        finds: The smallest fault that is found with probability 1 − 1e-6.
+    """
+
+    law: str
+    status: str
+    text: str = ""
+    remedy: str = ""
+    finds: str = ""
+
+    def __str__(self) -> str:
+        said = " ".join(filter(None, (self.text, self.remedy, self.finds and f"Finds {self.finds}.")))
+        return f"{self.status:12}  {self.law}: {LAWS[self.law]}" + (f"\n{'':14}{said}" if said else "")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """What `check` found. It is true if every law was judged and is kept, or is not promised.
+
+    Formal guarantee: a subject that keeps its claim has a failed law with probability below 1e-9. That all laws pass is
+    no proof: a subject may do otherwise on other updates, or in later rounds.
+
+    Attributes:
+        outcomes: One for each law, in the order of `LAWS`.
+    """
+
+    outcomes: tuple[Outcome, ...]
+
+    def __getitem__(self, law: str) -> Outcome:
+        return {outcome.law: outcome for outcome in self.outcomes}[law]
+
+    @property
+    def status(self) -> str:
+        """It is "failed" if a law is broken, or "not judged" if one could not be judged, or "passed"."""
+        statuses = {outcome.status for outcome in self.outcomes}
+        return next((status for status in (FAILED, NOT_JUDGED) if status in statuses), PASSED)
+
+    @property
+    def failed(self) -> bool:
+        """Whether a law is broken that the subject claims to keep."""
+        return self.status == FAILED
+
+    def __bool__(self) -> bool:
+        return self.status == PASSED
+
+    def as_dict(self) -> dict[str, Any]:
+        """Returns the verdict as JSON."""
+        return {"status": self.status, "laws": {each.law: dataclasses.asdict(each) for each in self.outcomes}}
+
+    def __str__(self) -> str:
+        laws = [outcome.law for outcome in self.outcomes if outcome.status == self.status]
+        headline = self.status.upper() + ("" if self else f": {', '.join(laws)}")
+        return "\n".join([headline, *map(str, self.outcomes)])
