@@ -20,9 +20,9 @@ import numpy as np
 from scipy import fft, stats
 
 from tff_mf.base import validation
-from tff_mf.base.errors import InputError, InputValueError
+from tff_mf.base.errors import InputValueError
 from tff_mf.conformance.claim import FAILED, LAWS, NOT_JUDGED, NOT_PROMISED, PASSED, Claim, Outcome, Subject, Verdict
-from tff_mf.conformance.probe import Probe, leaves, rebuilt
+from tff_mf.conformance.probe import Probe, ReleaseError, leaves, rebuilt
 
 # Of one law that is kept; and standard deviations within which a fault is missed with probability 1e-6.
 CHANCE, _POWER = 1e-10, 4.76
@@ -53,6 +53,7 @@ def check(
     clients: int = 10,
     elsewhere: str | None = None,
     laws: Collection[str] = tuple(LAWS),
+    effort: float = 1.0,
     progress: Callable[[str], None] = lambda law: None,
 ) -> Verdict:
     """Runs a subject on made-up updates, and judges whether it keeps its claim.
@@ -67,6 +68,7 @@ def check(
         elsewhere: "module:function" that returns subject, claim and `like`, so that two processes can be compared; if
             `None`, they are not.
         laws: Names of the laws that are judged.
+        effort: Rounds that are run, relative to what usually shows small faults: `Outcome.finds` says what is found.
         progress: Called with the name of each law before it is judged.
 
     Example:
@@ -87,15 +89,16 @@ def check(
     most = claim.grid.max_clients // 2 if claim.grid is not None else sys.maxsize
     for law in laws:
         validation.one_of("laws", law, tuple(LAWS))
+    effort = validation.positive("effort", effort)
     probe = Probe(subject, claim, like, min(validation.whole("clients", clients), most))
     outcomes = []
     progress("scale")
-    noise = _Noise(probe)
-    moves = _Moves(probe, noise)
+    noise = _Noise(probe, effort)
+    moves = _Moves(probe, noise, effort)
     judges: dict[str, Callable[[], Outcome]] = {
         "scale": noise.scale,
         "correlation": noise.correlation,
-        "fresh": lambda: _fresh(probe, noise, elsewhere),
+        "fresh": lambda: _fresh(probe, noise, elsewhere, effort),
         "bound": moves.bound,
         "divisor": moves.divisor,
         "beside": lambda: _beside(probe),
@@ -114,7 +117,7 @@ def check(
 class _Noise:
     """Rounds whose updates are zero: whitened noise, float32 `[starts, rounds, dimension]`, and the states before."""
 
-    def __init__(self, probe: Probe) -> None:
+    def __init__(self, probe: Probe, effort: float) -> None:
         claim, self.probe = probe.claim, probe
         run = claim.mechanism.cast_to_float32()
         limits = (claim.rounds, run.max_rounds)
@@ -122,7 +125,7 @@ class _Noise:
         self.encoder = run.encoder(self.rounds)
         # Of a coordinate of a first release, in clip norms.
         self.first = claim.noise_multiplier / float(self.encoder[0, 0])
-        wanted = -(-_NUMBERS // (self.rounds * probe.dimension))
+        wanted = math.ceil(_NUMBERS * effort / (self.rounds * probe.dimension))
         starts = min(max(wanted, 2), _MOST_STARTS)
         self.whitened = np.empty((starts, self.rounds, probe.dimension), np.float32)
         self.states, self.past = [], np.empty((self.rounds, probe.dimension))
@@ -133,7 +136,7 @@ class _Noise:
                     self.states.append(state)
                 try:
                     seen = probe.step(state, probe.quiet)
-                except InputError:
+                except ReleaseError:
                     raise
                 except Exception as error:
                     raise InputValueError(
@@ -251,7 +254,7 @@ def _largest_shift(rows: np.ndarray) -> tuple[float, float]:
     return largest, _deviations(count * (count + 1) // 2 * dimension)
 
 
-def _fresh(probe: Probe, noise: _Noise, elsewhere: str | None) -> Outcome:
+def _fresh(probe: Probe, noise: _Noise, elsewhere: str | None, effort: float) -> Outcome:
     """Judges whether draws repeat: from one state, of many starts, and in two processes started at the same time."""
     if not noise.is_finite:
         return Outcome(law="fresh", status=NOT_JUDGED, text="The noise is not finite.")
@@ -262,7 +265,7 @@ def _fresh(probe: Probe, noise: _Noise, elsewhere: str | None) -> Outcome:
             text = f"A state stepped twice after round {done + 1} repeats its noise."
             return Outcome(law="fresh", status=FAILED, text=text)
         rows += [once[: probe.dimension], twice[: probe.dimension]]
-    starts = int(np.clip(_DRAWN / probe.dimension, 20, _MOST_SEEDS))
+    starts = int(np.clip(_DRAWN / probe.dimension, 20, _MOST_SEEDS * effort))
     drawn = set()
     for _ in range(starts):
         state, numbers = probe.subject.start(), []
@@ -330,12 +333,12 @@ class _Draws:
 class _Moves:
     """How far cohorts of equal clients move a first release, along the direction of their update and in all."""
 
-    def __init__(self, probe: Probe, noise: _Noise) -> None:
+    def __init__(self, probe: Probe, noise: _Noise, effort: float) -> None:
         self.probe, self.noise, self.clients = probe, noise, probe.clients
         self.threshold = _deviations(64)
         wanted = ((self.threshold + _POWER) * noise.first / ((_FAULT - 1) * self.clients)) ** 2
-        most = np.clip(_DRAWN / 10 / probe.dimension, 4, _MOST_DRAWS)
-        self.times = int(np.clip(math.ceil(wanted), 2, most))
+        most = np.clip(_DRAWN / 10 / probe.dimension, 4, _MOST_DRAWS) * effort
+        self.times = int(np.clip(math.ceil(wanted), 2, max(2, most)))
         # Of the mean of the draws, along any direction.
         self.deviation = noise.first / math.sqrt(self.times)
         self.fault = 1 + (self.threshold + _POWER) * self.deviation / self.clients
@@ -403,7 +406,7 @@ class _Moves:
         for name, update, is_along in self.hostile():
             try:
                 draws = self.draws([update] * self.clients)
-            except InputValueError:
+            except ReleaseError:
                 raise
             except Exception as error:
                 refused.append(f"{name} ({type(error).__name__})")
@@ -533,7 +536,7 @@ def _beside(probe: Probe) -> Outcome:
         for what, updates in neighbours.items():
             try:
                 other = released(updates)
-            except InputError:
+            except ReleaseError:
                 raise
             except Exception:
                 continue

@@ -10,6 +10,10 @@ from tff_mf.base.errors import InputValueError
 from tff_mf.conformance.claim import Claim, Released, Subject
 
 
+class ReleaseError(InputValueError):
+    """A release that is no tree like an update, which cannot be judged. Other errors of a subject refuse a round."""
+
+
 def leaves(tree: Any, path: str = "") -> dict[str, np.ndarray]:
     """Returns the arrays of a tree of mappings, sequences and arrays, by their paths.
 
@@ -92,7 +96,7 @@ class Probe:
             released = Released(estimate=released)
         arrays = leaves(released.estimate).values()
         if [array.shape for array in arrays] != self.shapes:
-            raise InputValueError(
+            raise ReleaseError(
                 f"released has arrays of the shapes {[array.shape for array in arrays]}, and an update has "
                 f"{self.shapes}: return a Released whose estimate is a tree like an update."
             )

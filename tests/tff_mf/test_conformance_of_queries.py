@@ -1,0 +1,43 @@
+"""Queries of ours and of TensorFlow Privacy, judged by the conformance check."""
+
+import numpy as np
+import pytest
+
+tf = pytest.importorskip("tensorflow")
+tfp = pytest.importorskip("tensorflow_privacy")
+
+import tff_mf  # noqa: E402
+from tff_mf import conformance, queries  # noqa: E402
+from tff_mf.conformance import adapters  # noqa: E402
+
+LIKE = [np.zeros((20, 10)), np.zeros(10)]
+SPECS = [tf.TensorSpec(part.shape) for part in LIKE]
+CLAIM = {"clip_norm": 0.7, "noise_multiplier": 0.8, "rounds": 6}
+MECHANISMS = {
+    "identity": tff_mf.Identity(),
+    "blt": tff_mf.BLT(theta=[0.9, 0.4], omega=[0.2, 0.5]),
+    "banded": tff_mf.BandedToeplitz.square_root(3),
+    "tree": tff_mf.Tree(6),
+}
+
+
+@pytest.mark.sampled(most=2)
+@pytest.mark.parametrize("name", MECHANISMS)
+@pytest.mark.parametrize("grid", [None, tff_mf.Grid(bits=12, max_clients=40)], ids=["floats", "grid"])
+def test_our_queries_keep_their_claim(name, grid):
+    query = queries.build_query(MECHANISMS[name], record_specs=SPECS, grid=grid, clip_norm=0.7, noise_multiplier=0.8)
+    claim = conformance.Claim(
+        mechanism=MECHANISMS[name], grid=grid, not_promised=() if grid else ("low_bits",), **CLAIM
+    )
+    subject = adapters.OfQuery(query.limited_to(CLAIM["rounds"]), LIKE)
+    verdict = conformance.check(subject, claim, like=LIKE, effort=0.1)
+    assert not verdict.failed, str(verdict)
+    assert {outcome.law for outcome in verdict.outcomes if outcome.status == "not judged"} <= {"fresh"}
+
+
+def test_independent_noise_of_tensorflow_privacy_keeps_its_claim_without_a_last_round():
+    query = tfp.GaussianSumQuery(0.7, 0.7 * 0.8)
+    claim = conformance.Claim(**{**CLAIM, "rounds": None}, not_promised=("low_bits", "last_round"))
+    laws = set(conformance.LAWS) - {"bound"}
+    verdict = conformance.check(adapters.OfQuery(query, LIKE), claim, like=LIKE, effort=0.1, laws=laws)
+    assert not verdict.failed, str(verdict)
