@@ -20,7 +20,7 @@ from . import _boundary
 _COMMANDS = (
     *("demo", "optimize", "show", "plan", "account"),
     *("train", "train-central", "compare", "report"),
-    *("export", "doctor"),
+    *("export", "check", "doctor"),
 )
 # Groups of options in the help of every command; the others stand below.
 _PANELS = {

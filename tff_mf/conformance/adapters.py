@@ -63,14 +63,12 @@ class OfQuery:
 
     def step(self, state: Any, updates: Sequence[Any]) -> tuple[Any, Any]:
         """Accumulates the updates as records, and adds noise."""
-        import tensorflow as tf
-
-        tensors = rebuilt(self._like, [tf.zeros(leaf.shape) for leaf in leaves(self._like).values()])
-        sums, parameters = self._query.initial_sample_state(tensors), self._query.derive_sample_params(state)
+        zeros = rebuilt(self._like, [np.zeros(leaf.shape, np.float32) for leaf in leaves(self._like).values()])
+        sums, parameters = self._query.initial_sample_state(zeros), self._query.derive_sample_params(state)
         for update in updates:
-            sums = self._query.accumulate_record(parameters, sums, tf.nest.map_structure(tf.convert_to_tensor, update))
+            sums = self._query.accumulate_record(parameters, sums, update)
         released, state, _ = self._query.get_noised_result(sums, state)
-        return state, tf.nest.map_structure(np.asarray, released)
+        return state, released
 
 
 class OfStacked:

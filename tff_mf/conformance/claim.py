@@ -109,9 +109,13 @@ class Outcome:
     remedy: str = ""
     finds: str = ""
 
+    @property
+    def said(self) -> str:
+        """Evidence, remedy and the smallest fault, in words."""
+        return " ".join(filter(None, (self.text, self.remedy, self.finds and f"Finds {self.finds}.")))
+
     def __str__(self) -> str:
-        said = " ".join(filter(None, (self.text, self.remedy, self.finds and f"Finds {self.finds}.")))
-        return f"{self.status:12}  {self.law}: {LAWS[self.law]}" + (f"\n{'':14}{said}" if said else "")
+        return f"{self.status:12}  {self.law}: {LAWS[self.law]}" + (f"\n{'':14}{self.said}" if self.said else "")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -148,7 +152,11 @@ class Verdict:
         """Returns the verdict as JSON."""
         return {"status": self.status, "laws": {each.law: dataclasses.asdict(each) for each in self.outcomes}}
 
-    def __str__(self) -> str:
+    @property
+    def headline(self) -> str:
+        """The status, and the laws that it is due to."""
         laws = [outcome.law for outcome in self.outcomes if outcome.status == self.status]
-        headline = self.status.upper() + ("" if self else f": {', '.join(laws)}")
-        return "\n".join([headline, *map(str, self.outcomes)])
+        return self.status.upper() + ("" if self else f": {', '.join(laws)}")
+
+    def __str__(self) -> str:
+        return "\n".join([self.headline, *map(str, self.outcomes)])
