@@ -243,11 +243,11 @@ def _aligned(whitened: np.ndarray, sizes: list[int]) -> np.ndarray:
 def _largest_shift(rows: np.ndarray) -> tuple[float, float]:
     """Returns the largest correlation of two rows, or of a row with itself, over all circular shifts; and a bound."""
     count, dimension = rows.shape
-    transforms = [fft.rfft(row.astype(np.float32)) for row in rows]
+    transforms = np.asarray(fft.rfft(rows.astype(np.float32), axis=1))
     largest = 0.0
     for index, one in enumerate(transforms):
         for place, other in enumerate(transforms[: index + 1]):
-            sums = np.abs(fft.irfft(one * other.conj(), dimension))
+            sums = np.abs(np.asarray(fft.irfft(one * other.conj(), dimension)))
             if place == index:
                 sums[0] = 0.0
             largest = max(largest, float(sums.max()) / math.sqrt(dimension))
@@ -480,7 +480,9 @@ class _Moves:
         moved, still = self.of_clipped.estimates, self.draws(self.probe.quiet).estimates
         scale = self.probe.claim.divisor
         size = np.abs(self.long) / np.linalg.norm(self.long) * self.clients * self.probe.claim.clip_norm
-        halves = [sum(_coarse(estimate * scale, size) for estimate in estimates) for estimates in (moved, still)]
+        halves = [
+            np.sum([_coarse(estimate * scale, size) for estimate in estimates], axis=0) for estimates in (moved, still)
+        ]
         shares = [coarse / max(1, count) for coarse, count in halves]
         digits = np.concatenate([np.frexp(estimate)[0] for estimate in still]) * 2.0**_DIGITS_OF_FLOAT16
         if self.probe.claim.grid is None and np.array_equal(digits, np.rint(digits)):
