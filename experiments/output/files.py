@@ -53,59 +53,6 @@ def alone(folder: pathlib.Path) -> Iterator[None]:
         yield
 
 
-class Appended:
-    """A file to which this process appends text, which is on disk when the call returns. Made by `appended`.
-
-    Formal guarantee: after an append that failed or was interrupted, no further one succeeds: nobody knows how much of
-    it is in the file, and what follows would not be read as it was written. A forked process appends nothing.
-    """
-
-    def __init__(self, path: pathlib.Path, descriptor: int) -> None:
-        self._path, self._descriptor, self._owner = path, descriptor, os.getpid()
-        self._failed = False
-
-    @property
-    def path(self) -> pathlib.Path:
-        """The file."""
-        return self._path
-
-    def check(self) -> None:
-        """Raises if an earlier append failed, or this is a forked process."""
-        if self._failed:
-            raise InputValueError(
-                f"path={str(self._path)!r} could not be written to, and its end may be incomplete: make room on the "
-                "disk, and open the run again, which repairs the file."
-            )
-        if os.getpid() != self._owner:
-            raise InputValueError(
-                f"path={str(self._path)!r} was opened by process {self._owner}, and process {os.getpid()} is a fork of "
-                "it: two at once would release rounds twice. Use the run in the process that opened it."
-            )
-
-    def append(self, text: str) -> None:
-        """Appends text, and returns when it would survive a power cut."""
-        self.check()
-        left = text.encode()
-        try:
-            while left:
-                left = left[os.write(self._descriptor, left) :]
-            os.fsync(self._descriptor)
-        except BaseException:
-            self._failed = True
-            raise
-
-
-@contextlib.contextmanager
-def appended(path: pathlib.Path, *, new: bool = False) -> Iterator[Appended]:
-    """Yields a file to append to, made if it does not exist; a new one must not exist."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | (os.O_EXCL if new else 0), 0o666)
-    try:
-        sync_folder(path.parent)
-        yield Appended(path, descriptor)
-    finally:
-        os.close(descriptor)
-
-
 @contextlib.contextmanager
 def _held_folder(folder: pathlib.Path, refuse: Callable[[], None]) -> Iterator[None]:
     """Holds the lock of a folder itself, which nobody can delete as they can delete a file that looks left over."""

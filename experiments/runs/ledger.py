@@ -84,8 +84,8 @@ class Opened(Record, tag="opened", tag_field="kind"):
 class Begun(Record, tag="begun", tag_field="kind"):
     """An attempt to compute a round: numbers counted from 1, clients, and what bounds their updates.
 
-    Of a secret cohort, nobody is listed. `nonce` is random, so that a copy of the folder that goes on has another
-    ledger, also with the same cohorts.
+    Of a secret cohort, nobody is listed. `restarts` is whether the noise starts anew in the round. `nonce` is random,
+    so that a copy of the folder that goes on has another ledger, also with the same cohorts.
     """
 
     round: Count
@@ -93,6 +93,7 @@ class Begun(Record, tag="begun", tag_field="kind"):
     clients: tuple[str, ...]
     divisor: Number
     clip_norm: Number
+    restarts: bool = False
     nonce: str = msgspec.field(default_factory=lambda: secrets.token_hex(8))
 
 
@@ -101,12 +102,6 @@ class Released(Record, tag="released", tag_field="kind", omit_defaults=True):
 
     round: Count
     reports: ReportCounts | None = None
-
-
-class Restarted(Record, tag="restarted", tag_field="kind"):
-    """A round, begun next, in which the noise starts anew."""
-
-    round: Count
 
 
 class Ended(Record, tag="ended", tag_field="kind", omit_defaults=True):
@@ -119,7 +114,7 @@ class Ended(Record, tag="ended", tag_field="kind", omit_defaults=True):
     time: Annotated[datetime.datetime, msgspec.Meta(tz=True)] | None = None
 
 
-Line = Opened | Begun | Released | Restarted | Ended
+Line = Opened | Begun | Released | Ended
 _LINES = msgspec.json.Decoder(Line)
 
 
@@ -178,8 +173,6 @@ class LedgerRecord:
     ended: bool = False
     problems: list[str] = dataclasses.field(default_factory=list)
     impossible: list[str] = dataclasses.field(default_factory=list)
-    _restarted: set[int] = dataclasses.field(default_factory=set)
-    _restarts_next: set[int] = dataclasses.field(default_factory=set)
 
     @property
     def newest(self) -> Begun | None:
@@ -203,8 +196,9 @@ class LedgerRecord:
 
     @property
     def restarts(self) -> list[int]:
-        """Rounds whose last attempt started with new noise, and restarts that no attempt followed."""
-        return sorted(self._restarted | self._restarts_next)
+        """Rounds whose last attempt started with new noise."""
+        newest = {line.round: line for line in self.begun}
+        return sorted(number for number, line in newest.items() if line.restarts)
 
     def refusal(self, line: Line) -> str:
         """Returns why a line cannot come next; an empty text if it can.
@@ -222,8 +216,6 @@ class LedgerRecord:
                 return self._begin_refusal(line)
             case Released():
                 return self._release_refusal(line)
-            case Restarted() if not self.last_released < line.round <= self.position + 1:
-                return f"noise started anew in round {line.round} {self._where}"
             case Ended() if line.rounds != self.position:
                 return f"the run ended after {line.rounds} rounds, and round {self.position} was begun last"
         return ""
@@ -237,29 +229,20 @@ class LedgerRecord:
                 self.begun.append(line)
                 self.attempts[line.round] += 1
                 self.position = line.round
-                self._restarted.discard(line.round)
-                self._restarted |= self._restarts_next
-                self._restarts_next = set()
             case Released():
                 self.released[line.round] += 1
                 self.last_released = max(self.last_released, line.round)
                 if line.reports is not None:
                     self.reports[line.round] = line.reports
-            case Restarted():
-                self._restarts_next.add(line.round)
             case Ended():
                 self.ended, self.finished = True, line.time
-
-    @property
-    def _where(self) -> str:
-        return f"out of order: after round {self.position}, with rounds released to {self.last_released}"
 
     def _begin_refusal(self, line: Begun) -> str:
         number, before = line.round, self.attempts[line.round]
         if number <= self.last_released:
             return f"round {number} was begun again after it was released"
         if number > self.position + 1:
-            return f"round {number} was begun {self._where}"
+            return f"round {number} was begun out of order: after round {self.position}"
         if line.attempt != before + 1:
             return f"attempt {line.attempt} of round {number} follows {before} attempts"
         twice = next((client for client, times in Counter(line.clients).items() if times > 1), None)
@@ -324,15 +307,18 @@ def read_ledger(path: pathlib.Path) -> LedgerRecord:
 class Ledger:
     """Appends lines to a ledger, each durably before the call returns. Made by `open_ledger`.
 
-    Formal guarantee: as for `LedgerRecord`: a line that cannot come next is refused and not written.
+    Formal guarantee: as for `LedgerRecord`: a line that cannot come next is refused and not written. After a write that
+    failed or was interrupted, no further one succeeds: nobody knows how much of it is in the file, and what follows
+    would not be read as it was written. A forked process appends nothing.
 
     Attributes:
         record: What all lines say.
     """
 
-    def __init__(self, file: files.Appended, record: LedgerRecord, content: bytes) -> None:
-        self._file, self.record = file, record
+    def __init__(self, path: pathlib.Path, descriptor: int, record: LedgerRecord, content: bytes) -> None:
+        self._path, self._descriptor, self.record = path, descriptor, record
         self._length, self._digest = len(content), hashlib.sha256(content)
+        self._owner, self._failed = os.getpid(), False
 
     def check(self) -> None:
         """Raises unless lines can be appended.
@@ -340,7 +326,16 @@ class Ledger:
         Raises:
             InputValueError: If an earlier one could not be written, or this is a forked process.
         """
-        self._file.check()
+        if self._failed:
+            raise InputValueError(
+                f"path={str(self._path)!r} could not be written to, and its end may be incomplete: make room on the "
+                "disk, and open the run again, which repairs the file."
+            )
+        if os.getpid() != self._owner:
+            raise InputValueError(
+                f"path={str(self._path)!r} was opened by process {self._owner}, and process {os.getpid()} is a fork of "
+                "it: two at once would release rounds twice. Use the run in the process that opened it."
+            )
 
     def seen(self) -> dict[str, Any]:
         """Returns the length and the SHA-256 of the ledger, which a state is saved with."""
@@ -348,7 +343,7 @@ class Ledger:
 
     def has_seen(self, seen: Mapping[str, Any]) -> bool:
         """Returns whether the ledger is the one that a state was saved with, or goes on after it."""
-        with self._file.path.open("rb") as file:
+        with self._path.open("rb") as file:
             content = file.read(seen["bytes"])
         return seen == {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
 
@@ -373,11 +368,8 @@ class Ledger:
             clients=tuple(clients),
             divisor=float(divisor),
             clip_norm=float(clip_norm),
+            restarts=restarts,
         )
-        # Whatever refuses the round does so before anything is written.
-        self._refuse(self.record.refusal(line))
-        if restarts:
-            self.append(Restarted(round=round_number))
         self.append(line)
 
     def released_until(self, round_number: int, *, reports: ReportCounts | None = None) -> None:
@@ -406,20 +398,22 @@ class Ledger:
         Raises:
             InputValueError: If it cannot come next.
         """
-        self._refuse(self.record.refusal(line))
-        text = as_text(line)
-        self._file.append(text)
-        self._length += len(text.encode())
-        self._digest.update(text.encode())
-        self.record.take(line)
-
-    def _refuse(self, refusal: str) -> None:
         self.check()
-        if refusal:
+        if refusal := self.record.refusal(line):
             raise InputValueError(
-                f"ledger={str(self._file.path)!r}: {refusal}. Resume from a checkpoint of the last "
-                f"released round, {self.record.last_released}."
+                f"ledger={str(self._path)!r}: {refusal}. Resume from a checkpoint of the last released round, "
+                f"{self.record.last_released}."
             )
+        text = as_text(line).encode()
+        self._failed = True
+        left = text
+        while left:
+            left = left[os.write(self._descriptor, left) :]
+        os.fsync(self._descriptor)
+        self._failed = False
+        self._length += len(text)
+        self._digest.update(text)
+        self.record.take(line)
 
 
 @contextlib.contextmanager
@@ -468,11 +462,15 @@ def open_ledger(
                 f"ledger={str(path)!r} cannot be continued: {'; '.join(problems)}. Put the newest files of the run "
                 "back, or start another run in another folder."
             )
-    with files.appended(path) as file:
-        ledger = Ledger(file, record, content)
+    descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+    try:
+        files.sync_folder(path.parent)
+        ledger = Ledger(path, descriptor, record, content)
         if not content:
             ledger.append(Opened(version=VERSION, run=run or secrets.token_hex(16), bound_to=about, time=_now()))
         yield ledger
+    finally:
+        os.close(descriptor)
 
 
 def _now() -> datetime.datetime:

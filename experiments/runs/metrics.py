@@ -72,13 +72,11 @@ class Metrics:
 
     Attributes:
         columns: Names of the columns.
-        rows: The rows that belong to a round, each with its cells by column; a cell at the end may be missing.
-        problems: What is wrong with the file; the first problem first.
+        rows: The rows, each of a round, with their cells by column.
     """
 
     columns: Sequence[str] = ()
     rows: Sequence[Mapping[str, str]] = ()
-    problems: Sequence[str] = ()
 
     @property
     def last_round(self) -> int:
@@ -105,14 +103,16 @@ class Metrics:
 
 
 def read_metrics(path: pathlib.Path) -> Metrics:
-    r"""Returns the content of `metrics.csv`, as far as it is intact, and what is wrong with the rest.
+    r"""Returns the content of `metrics.csv`.
 
-    Formal guarantee: if there is no problem, each cell that is not empty belongs to a round and to a column with a
-    unique name: the names of the columns describe everything that the file can contain. A problem in one row hides no
-    other row.
+    Formal guarantee: each cell that is not empty belongs to a round and to a column with a unique name: the names of
+    the columns describe everything that the file can contain.
 
     Args:
         path: The file; a file that does not exist has no columns.
+
+    Raises:
+        InputValueError: If it cannot be read, or is damaged.
 
     Example:
         >>> import tempfile
@@ -124,26 +124,37 @@ def read_metrics(path: pathlib.Path) -> Metrics:
         (2, 2, '6.25')
     """
     try:
-        content = path.read_bytes()
+        with path.open(newline="", encoding="utf-8") as file:
+            lines = csv.DictReader(file, restval="", strict=True)
+            rows = list(lines)
+            columns = list(lines.fieldnames or ())
     except FileNotFoundError:
         return Metrics()
     except OSError as error:
         raise InputValueError(f"metrics={str(path)!r} cannot be read: {error.strerror or error}.") from error
-    problems = []
-    try:
-        text = content.decode()
-    except UnicodeDecodeError as error:
-        problems.append(str(error))
-        text = content.decode(errors="replace")
-    lines = _lines(text, problems)
-    columns = next(iter(lines), [])
-    problems += _column_problems(columns)
-    rows = []
-    for number, line in enumerate(filter(None, lines[1:]), start=1):
-        row, problem = _row(columns, line)
-        problems += [f"row {number} {problem}"] if problem else []
-        rows += [] if row is None else [row]
-    return Metrics(columns=columns, rows=rows, problems=problems)
+    except (ValueError, csv.Error) as error:
+        raise _damaged(path, str(error)) from error
+    if ROUND not in columns:
+        raise _damaged(path, f"it has no column {ROUND!r}")
+    if not all(columns) or len(set(columns)) < len(columns):
+        raise _damaged(path, f"every column needs a name of its own, and they are {columns}")
+    for number, row in enumerate(rows, start=1):
+        cells = list(row.values())
+        if len(cells) > len(columns):
+            raise _damaged(path, f"row {number} has more cells than there are columns")
+        if not row[ROUND].isdecimal():
+            raise _damaged(path, f"row {number} has the round {row[ROUND]!r}, which is no whole number")
+        try:
+            float(row.get(SECONDS) or 0)
+        except ValueError as error:
+            raise _damaged(path, f"row {number}: {error}") from error
+    return Metrics(columns=columns, rows=rows)
+
+
+def _damaged(path: pathlib.Path, problem: str) -> InputValueError:
+    return InputValueError(
+        f"metrics={str(path)!r} is damaged: {problem}. Put it back, or remove it: a run that goes on writes it anew."
+    )
 
 
 def smoothed(curve: Sequence[tuple[int, float]]) -> float:
@@ -173,38 +184,3 @@ def write_metrics(path: pathlib.Path, rows: Iterable[Mapping[str, object]]) -> N
     writer.writeheader()
     writer.writerows(rows)
     files.write_atomically(path, text.getvalue())
-
-
-def _lines(text: str, problems: list[str]) -> list[list[str]]:
-    """Returns the lines that are CSV; the others are problems."""
-    reader, found = csv.reader(io.StringIO(text, newline=""), strict=True), []
-    while True:
-        try:
-            found.append(next(reader))
-        except StopIteration:
-            return found
-        except csv.Error as error:
-            problems.append(str(error))
-
-
-def _column_problems(columns: Sequence[str]) -> list[str]:
-    if ROUND not in columns:
-        return [f"it has no column {ROUND!r}"]
-    if not all(columns) or len(set(columns)) < len(columns):
-        return [f"every column needs a name of its own, and they are {columns}"]
-    return []
-
-
-def _row(columns: Sequence[str], line: Sequence[str]) -> tuple[dict[str, str] | None, str]:
-    """Returns the cells of a row by column, `None` if they belong to no round, and what is wrong with the row."""
-    if len(line) > len(columns):
-        return None, f"has {len(line)} cells, and there are {len(columns)} columns"
-    cells = dict(zip(columns, line, strict=False))
-    number = cells.get(ROUND, "")
-    if not number.isdecimal():
-        return None, f"has the round {number!r}, which is no whole number"
-    try:
-        float(cells.get(SECONDS) or 0)
-    except ValueError as error:
-        return cells, f"is damaged: {error}"
-    return cells, ""

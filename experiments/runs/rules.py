@@ -138,7 +138,12 @@ def check_same(given: Mapping[str, Any], begun: Mapping[str, Any], *, run: str, 
         tff_mf.base.errors.InputValueError: rounds=9 is not the setting that the run in 'out' began with, 8; nor is \
 delta=0.1, where it has 0.2: ...
     """
-    changed = _changed(given, begun)
+    flat_now, flat_then = _flat(given), _flat(begun)
+    changed = [
+        (name, flat_now.get(name, _NOT_THERE), flat_then.get(name, _NOT_THERE))
+        for name in {**flat_now, **flat_then}
+        if flat_now.get(name) != flat_then.get(name)
+    ]
     # The one that comes first in the message is what the user changed.
     named = [each for each in changed if each[0] not in derived] or sorted(
         changed, key=lambda change: derived.index(change[0])
@@ -162,17 +167,9 @@ delta=0.1, where it has 0.2: ...
 _NOT_THERE = object()
 
 
-def _changed(given: Mapping[str, Any], begun: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
-    """Returns the name of each setting that differs, with its value now and at the beginning."""
-    changed: list[tuple[str, Any, Any]] = []
-    for name in {**given, **begun}:
-        now, then = given.get(name), begun.get(name)
-        if isinstance(now, Mapping) and isinstance(then, Mapping):
-            changed += _changed(_inside(name, now), _inside(name, then))
-        elif now != then:
-            changed.append((name, given.get(name, _NOT_THERE), begun.get(name, _NOT_THERE)))
-    return changed
-
-
-def _inside(name: str, settings: Mapping[str, Any]) -> dict[str, Any]:
-    return {f"{name}.{key}": value for key, value in settings.items()}
+def _flat(settings: Mapping[str, Any], inside: str = "") -> dict[str, Any]:
+    """Returns settings by name, those in a table by the names of both."""
+    flat: dict[str, Any] = {}
+    for name, value in settings.items():
+        flat |= _flat(value, f"{inside}{name}.") if isinstance(value, Mapping) else {inside + name: value}
+    return flat

@@ -200,14 +200,10 @@ class TrainingResult:
     Attributes:
         summary: How good the final model is, and what it took.
         report: The report.
-        history: Metrics of each evaluated round.
-        weights: The trained model's parameters.
     """
 
     summary: Summary
     report: reports.Report
-    history: Sequence[Row]
-    weights: list[np.ndarray]
 
 
 def concurrency(execution: ExecutionSettings) -> str:
@@ -315,7 +311,7 @@ def _write_results(prepared: PreparedRun, rounds: Rounds, rows: Sequence[Row], o
     files.write_atomically(out / SUMMARY, json.dumps(msgspec.to_builtins(summary), indent=2) + "\n")
     report = reports.write(out, realised=True)
     folders.delete_keys(out)
-    return TrainingResult(summary=summary, report=report, history=history, weights=weights)
+    return TrainingResult(summary=summary, report=report)
 
 
 def run(
@@ -331,11 +327,11 @@ def run(
     """Trains, and writes metrics, participation and summary to the folder `out`.
 
     Files: `metrics.csv` (a row a round), `ledger.jsonl` (who takes part in a round, written before their data are
-    read; clients that drop out are in it too), `model.safetensors` (the trained model) and
-    `vocabulary.json` and `summary.json`. The guarantee covers the models of all rounds;
-    it does not cover the evaluation metrics, which are computed without noise on test and validation clients, nor the
-    vocabulary, nor the choice of settings. With secret cohorts, nothing that is written depends on them but the models,
-    and, until the run has ended, its checkpoints with the secret; how long rounds take is not written either.
+    read; clients that drop out are in it too), `model.safetensors` (the trained model), `vocabulary.json` and
+    `summary.json`. The guarantee covers the models of all rounds; it does not cover the evaluation metrics, which are
+    computed without noise on test and validation clients, nor the vocabulary, nor the choice of settings. With secret
+    cohorts, nothing that is written depends on them but the models, and, until the run has ended, its checkpoints with
+    the secret; how long rounds take is not written either.
 
     Args:
         settings: The settings of the run.

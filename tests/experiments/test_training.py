@@ -71,16 +71,15 @@ def test_files_of_a_run(finished):
     metrics = rows(out / names.METRICS)
     assert [int(row["round"]) for row in metrics] == [1, 2, 3, 4, 5]
     evaluated = [int(row["round"]) for row in metrics if row["loss"]]
-    assert evaluated == [row["round"] for row in result.history] == [2, 4, 5]
+    assert evaluated == [2, 4, 5]
     assert [number for number, _ in seen] == [1, 2, 3, 4, 5]
     assert typed.read(out / names.SUMMARY, Summary, "summary") == result.summary
     assert len(took_part(out)) == 15
     model, others = model_file.read_from(out)
     assert others == {}
-    for kept, weight in zip(model.values(), result.weights, strict=True):
-        np.testing.assert_array_equal(kept, weight)
+    assert sum(weight.size for weight in model.values()) == result.summary.parameters
     # Under the names of Keras, whatever the process built before.
-    assert (next(iter(model)), len(model)) == ("embedding/embeddings", len(result.weights))
+    assert next(iter(model)) == "embedding/embeddings"
     assert len(json.loads((out / names.VOCABULARY).read_text())) == SMALL["vocab_size"]
 
 

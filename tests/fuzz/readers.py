@@ -233,8 +233,8 @@ def _logs() -> list[Reader]:
         {"kind": "opened", "version": 1, "run": "ab" * 16, "bound_to": "cd" * 32, "time": _TIME},
         {"kind": "begun", "round": 1, "attempt": 1, "clients": ["a", "b"], "divisor": 2, "clip_norm": 1.0},
         {"kind": "released", "round": 1},
-        {"kind": "restarted", "round": 2},
-        {"kind": "ended", "rounds": 1, "time": _TIME},
+        {"kind": "begun", "round": 2, "attempt": 1, "clients": [], "divisor": 2, "clip_norm": 1.0, "restarts": True},
+        {"kind": "ended", "rounds": 2, "time": _TIME},
     ]
 
     def written(found: Any) -> bytes:
