@@ -74,11 +74,11 @@ class ImageSource:
 def _digits() -> tuple[Examples, Examples]:
     from sklearn import datasets
 
-    found: Any = datasets.load_digits()
-    images = np.round(found.data * (255 / 16)).astype(np.uint8).reshape(_DIGITS, 8, 8, 1)
+    digits: Any = datasets.load_digits()
+    images = np.round(digits.data * (255 / 16)).astype(np.uint8).reshape(_DIGITS, 8, 8, 1)
     order = np.random.default_rng(_SPLIT_SEED).permutation(_DIGITS)
     train, test = np.split(order, [_DIGITS - _DIGITS_TEST])
-    labels = found.target.astype(np.int32)
+    labels = digits.target.astype(np.int32)
     return (images[train], labels[train]), (images[test], labels[test])
 
 
@@ -142,8 +142,8 @@ def split(name: str, validation_examples: int) -> ImageData:
             f"{(source.examples, *source.shape)}: remove the damaged files, and load it again."
         )
     order = np.random.default_rng(_SPLIT_SEED).permutation(source.examples)
-    kept, held = np.split(order, [source.examples - validation_examples])
-    return ImageData(train=(images[kept], labels[kept]), validation=(images[held], labels[held]), test=test)
+    trained, held = np.split(order, [source.examples - validation_examples])
+    return ImageData(train=(images[trained], labels[trained]), validation=(images[held], labels[held]), test=test)
 
 
 def network(dataset: str, *, seed: int) -> "tf.keras.Sequential":
@@ -520,11 +520,12 @@ def plan_of_run(settings: CentralSettings, folder: pathlib.Path, *, resume: bool
     path, before = folder / CALIBRATED, None
     if resume and path.is_file():
         before = typed.read(path, Begun, "calibrated")
-        now, then = (msgspec.structs.asdict(each) for each in (settings, before.settings))
-        check_same(now, then, run=str(folder))
-    kept = folders.begun_mechanism(folder) if resume else None
+        check_same(msgspec.structs.asdict(settings), msgspec.structs.asdict(before.settings), run=str(folder))
+    mechanism = folders.begun_mechanism(folder) if resume else None
     sigma = None if before is None else before.noise_multiplier
-    return settings.plan(kept or settings.build_mechanism(), noise_multiplier=sigma, without_epsilon=without_epsilon)
+    return settings.plan(
+        mechanism or settings.build_mechanism(), noise_multiplier=sigma, without_epsilon=without_epsilon
+    )
 
 
 def train(

@@ -548,12 +548,12 @@ def levels(finished: Sequence[Finished]) -> list[LevelResult]:
     Rates are compared over the seeds that all of them have in common; if there are none, over the seeds of each. They
     are compared by smoothed accuracy, as in Choquette-Choo et al. (2023), table 6.
     """
-    best: list[tuple[Any, LevelResult]] = []
+    results: list[tuple[Any, LevelResult]] = []
     key = operator.attrgetter("run.privacy", "run.label")
     for (privacy, _), group in itertools.groupby(sorted(finished, key=key), key=key):
         by_rate: dict[float, dict[int, Finished]] = {}
-        for each in group:
-            by_rate.setdefault(each.rate, {})[each.run.settings.seed] = each
+        for ended in group:
+            by_rate.setdefault(ended.rate, {})[ended.run.settings.seed] = ended
         common = set.intersection(*(set(runs) for runs in by_rate.values()))
         tried = {
             rate: statistics.fmean(
@@ -562,27 +562,27 @@ def levels(finished: Sequence[Finished]) -> list[LevelResult]:
             for rate, runs in by_rate.items()
         }
         rate = max(tried, key=lambda rate: tried[rate])
-        best.append((privacy, _level([by_rate[rate][seed] for seed in sorted(by_rate[rate])], tried)))
-    return [level for _, level in sorted(best, key=lambda each: (each[0], -each[1].accuracy))]
+        results.append((privacy, _level([by_rate[rate][seed] for seed in sorted(by_rate[rate])], tried)))
+    return [level for _, level in sorted(results, key=lambda result: (result[0], -result[1].accuracy))]
 
 
 def _level(runs: Sequence[Finished], tried: Mapping[float, float]) -> LevelResult:
     """Returns the result of one mechanism by its runs with the best rate, one per seed."""
-    first, by_seed = runs[0], {str(each.run.settings.seed): each for each in runs}
-    mean, half = mean_and_half_width([each.summary.accuracy for each in runs])
+    first, by_seed = runs[0], {str(ended.run.settings.seed): ended for ended in runs}
+    mean, half = mean_and_half_width([ended.summary.accuracy for ended in runs])
     return LevelResult(
         mechanism=first.run.label,
         level=statements.level(*first.run.privacy),
         accuracy=mean,
         half_width_95=half,
-        baseline_accuracy=statistics.fmean(each.summary.baseline_accuracy for each in runs),
-        accuracy_by_seed={seed: each.summary.accuracy for seed, each in by_seed.items()},
-        accuracy_over_rounds={seed: list(each.history) for seed, each in by_seed.items()},
+        baseline_accuracy=statistics.fmean(ended.summary.baseline_accuracy for ended in runs),
+        accuracy_by_seed={seed: ended.summary.accuracy for seed, ended in by_seed.items()},
+        accuracy_over_rounds={seed: list(ended.history) for seed, ended in by_seed.items()},
         server_learning_rate=first.rate,
         validation_accuracy_by_rate={f"{rate:.6g}": value for rate, value in sorted(tried.items())},
-        test_sentences=sorted({each.summary.test_sentences for each in runs}),
+        test_sentences=sorted({ended.summary.test_sentences for ended in runs}),
         # A run that has no guarantee speaks for all.
-        claim=next((each.claim for each in runs if each.claim.state == REFUSED), first.claim),
+        claim=next((ended.claim for ended in runs if ended.claim.state == REFUSED), first.claim),
         published=dict(first.run.published),
     )
 
@@ -593,8 +593,8 @@ def blocks(result: ComparisonResult, *, name: str = "", written: Sequence[str] =
     numbers = sorted({number for level in best for number in level.test_sentences})
     measured = " to ".join(f"{number:,} " for number in dict.fromkeys([*numbers[:1], *numbers[-1:]]))
     chosen = _CHOSEN if any(len(level.validation_accuracy_by_rate) > 1 for level in best) else "the only one tried here"
-    known = any(level.half_width_95 is not None for level in best)
-    interval = "with a 95 % interval over seeds" if known else "too few seeds for an interval"
+    has_interval = any(level.half_width_95 is not None for level in best)
+    interval = "with a 95 % interval over seeds" if has_interval else "too few seeds for an interval"
     done = (
         f"{result.runs_done} of {result.runs_planned} runs are done. Accuracy is over known words, on {measured}"
         f"sentences of test clients, {interval}; each mechanism's rate is {chosen}."
@@ -717,8 +717,8 @@ def _draw_over_rounds(axes: Any, level: LevelResult, look: Mapping[str, Any]) ->
     by_round: dict[int, list[float]] = {}
     for history in level.accuracy_over_rounds.values():
         if len(level.accuracy_by_seed) > 1:
-            rounds, values = zip(*history, strict=True)
-            axes.plot(rounds, [100 * value for value in values], color=look["color"], linewidth=0.4, alpha=0.4)
+            faint = {"color": look["color"], "linewidth": 0.4, "alpha": 0.4}
+            axes.plot([number for number, _ in history], [100 * value for _, value in history], **faint)
         for number, value in history:
             by_round.setdefault(number, []).append(100 * value)
     means = {number: statistics.fmean(values) for number, values in sorted(by_round.items())}

@@ -75,16 +75,17 @@ def train_central(
 
 def _words(summary: central.CentralSummary, folder: pathlib.Path) -> list[Block]:
     accuracy, b, k = summary.test_accuracy, summary.min_sep, summary.max_participations
-    shown = "none, the model diverged" if accuracy is None else f"{100 * accuracy:.2f} % test"
-    reasons = [each.text for each in summary.reasons]
     about = {"delta": summary.delta, "adjacency": summary.adjacency, "rounds": summary.rounds}
-    privacy, known = (
-        statements.stated(each, "example", **about) for each in (summary.epsilon, summary.epsilon_if_batches_are_known)
-    )
+    privacy, if_known = statements.stated(summary.epsilon, "example", **about), ""
+    if summary.reasons:
+        privacy = f"{statements.NO_EPSILON}: {summary.reasons[0].text}"
+    elif summary.amplified:
+        if_known = statements.stated(summary.epsilon_if_batches_are_known, "example", **about)
+    shown = "none, the model diverged" if accuracy is None else f"{100 * accuracy:.2f} % test"
     rows = {
         "Accuracy": f"{shown} ({summary.test_examples:,} examples)",
-        "Privacy": f"{statements.NO_EPSILON}: {reasons[0]}" if reasons else privacy,
-        "If batches are known": known if summary.amplified and not reasons else "",
+        "Privacy": privacy,
+        "If batches are known": if_known,
         "Contract": f"at most {k} rounds of an example, {b} or more apart",
         "Not covered": "the choice of settings by earlier runs; validation and test examples, whose accuracy is exact",
         "Files": str(folder),
