@@ -9,7 +9,6 @@ from tff_mf.base import required_packages, validation
 from tff_mf.base.errors import InputValueError
 
 from ..output.console import Facts, Markdown
-from ..runs.names import RUN_JSON, SETTINGS_TOML
 from . import _options
 from ._screens import Answer
 
@@ -51,12 +50,14 @@ def export(source: str, out: str, model_only: bool, grid: int | str | None, **mo
     from ..guard import export as exporting
     from ..output import progress
     from ..output.files import check_new_folder
+    from ..runs import run_record
 
     if more["task_name"] is not None:
         exporting.check_task_name(more["task_name"])
     run, folder = pathlib.Path(source), pathlib.Path(out)
     check_new_folder(folder)
-    of_settings = not (run / RUN_JSON).is_file() or (run / SETTINGS_TOML).is_file()
+    record = run_record.begun_record(run) if run.is_dir() else None
+    of_settings = record is None or record.settings is not None
     with progress.bar("export", 4):
         if of_settings:
             from ..training import deployment

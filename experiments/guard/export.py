@@ -239,7 +239,8 @@ def write(
 
     Args:
         out: Folder of the bundle: a new one, or an empty one.
-        plan: The plan, of which a deployment has the whole cohort and all of its noise.
+        plan: The plan. A simulation may stand for a larger cohort, with less noise (`cohort`): a deployment has that
+            cohort, and the noise of the guarantee.
         add_graphs: Adds the graphs.
         round_minutes: Planned duration of the longest round: the timer of a device runs for `min_sep` of them.
         task_name: Name of the task in `device-policy.json`; it follows from the bundle's `run.json` if not given.
@@ -251,7 +252,9 @@ def write(
     # A policy that no client can hold is refused before anything is built.
     named = "later" if task_name is None else task_name
     DevicePolicy.of(plan.participation, rounds=plan.rounds, round_minutes=round_minutes, task_name=named)
-    plan = dataclasses.replace(plan, clients_per_round=plan.cohort)
+    # Nobody draws devices in secret: what is stated is for whoever knows the cohorts.
+    known = {"sampling": plan.participation, "secret_cohorts": False, "population": None}
+    plan = dataclasses.replace(plan, clients_per_round=plan.cohort, **known)
     with new_folder(out) as folder:
         # The command would name the folder that is written to.
         more = {"sampler": SAMPLER, "command": (), "versions": folders.versions(), **more}
@@ -312,10 +315,7 @@ def write_private(
         work: How devices read their examples, as for `aggregators.export_process`.
     """
     record = reports.read_record(run)
-    # Nobody draws devices in secret: what is stated is for whoever knows the cohorts.
-    schema = record.plan.participation
-    plan = dataclasses.replace(record.plan, sampling=schema, secret_cohorts=False, population=None)
-    check_exported(plan)
+    check_exported(record.plan)
 
     def add_graphs(folder: pathlib.Path, plan: tff_mf.Plan) -> dict[str, Any]:
         from ... import aggregators
@@ -326,7 +326,7 @@ def write_private(
 
     return write(
         out,
-        plan,
+        record.plan,
         add_graphs,
         round_minutes=round_minutes,
         task_name=task_name,

@@ -7,6 +7,8 @@ import shutil
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
+
 import tff_mf
 from tff_mf.base.errors import InputValueError
 
@@ -14,8 +16,8 @@ from .. import reports
 from ..guard import export
 from ..output import progress
 from ..output.files import new_folder
-from ..runs import folders, layers, model_file, names, run_record
-from ..runs.names import MODEL, REPORT, REPORT_TEXT, VOCABULARY
+from ..runs import folders, layers, model_file
+from ..runs.names import MODEL, REPORT, REPORT_TEXT, RUN_JSON, VOCABULARY
 from ..runs.settings import RunSettings
 from .datasets import named_data, sqlite
 
@@ -45,9 +47,6 @@ class Source:
 def read_source(path: pathlib.Path, *, insecure_seed: int | None = None, grid: int | str | None = None) -> Source:
     """Returns the deployment of a run's folder, or of a TOML file of settings.
 
-    A simulation may stand for a larger cohort, with less noise (`cohort`). The deployment has that cohort, and the
-    noise of the guarantee.
-
     Args:
         path: A folder of `tff-mf train`, or a file for `tff-mf train --config`.
         insecure_seed: Makes the noise repeatable. TEST ONLY.
@@ -55,40 +54,42 @@ def read_source(path: pathlib.Path, *, insecure_seed: int | None = None, grid: i
     """
     if not path.exists():
         raise InputValueError(f"run={str(path)!r} does not exist: name the folder of a run, or a TOML file.")
-    file = path / names.SETTINGS_TOML if path.is_dir() else path
-    if not file.is_file():
-        inside = sorted(str(run.parent) for run in path.glob(f"*/{names.SETTINGS_TOML}"))
-        remedy = f"name one of the runs in it, {', '.join(inside[:3])}" if inside else "name a run, or a TOML file"
+    if path.is_dir():
+        record = reports.read_record(path)
+        plan, asked = record.plan, record.settings
+        if asked is None:
+            raise InputValueError(f"run={str(path)!r} is not a run of tff-mf train: {RUN_JSON} has no settings.")
+        rate = record.server_learning_rate
+        if grid is not None:
+            # It needs other noise, which "proposed" rates follow.
+            asked = msgspec.structs.replace(asked, grid=grid)
+            plan, rate = asked.privacy_plan(plan.mechanism), None
+        _check_exported(asked)
+    else:
+        chosen, layer = layers.resolve(None, path, {"grid": grid})
+        with layers.sourced(layers.origins(chosen, layer, path)):
+            asked = layers.settings(layers.placed(layer), str(path))
+            _check_exported(asked)
+            asked.check()
+            plan, rate = asked.privacy_plan(asked.build_mechanism()), None
+    if (path / VOCABULARY).is_file():
+        vocabulary = read_vocabulary(path)
+    else:
+        vocabulary = list(sqlite.load_word_counts(named_data.data_file(asked.dataset), asked.vocab_size))
+    return Source(
+        asked=asked,
+        plan=dataclasses.replace(plan, insecure_seed=insecure_seed),
+        server_learning_rate=rate or asked.chosen_rate(plan),
+        vocabulary=vocabulary,
+    )
+
+
+def _check_exported(settings: RunSettings) -> None:
+    export.check_exported(settings)
+    if settings.initial_model is not None:
         raise InputValueError(
-            f"run={str(path)!r} is not a folder of tff-mf train: {names.SETTINGS_TOML} is missing; {remedy}."
-        )
-    chosen, layer = layers.resolve(None, file, {"grid": grid})
-    with layers.sourced(layers.origins(chosen, layer, file)):
-        settings = layers.settings(layer, "" if path.is_dir() else str(path))
-        export.check_exported(settings)
-        if settings.initial_model is not None:
-            raise InputValueError(
-                f"initial_model={settings.initial_model!r} cannot be exported: a bundle starts from a model that is "
-                "drawn with its seed. Publish the trained model with tff-mf export --model-only, or serve the process "
-                "from TFF."
-            )
-        if not path.is_dir():
-            settings.check()
-        mechanism = folders.begun_mechanism(path) if path.is_dir() else None
-        # On another grid, other noise is needed.
-        record = run_record.begun_record(path) if path.is_dir() and grid is None else None
-        planned = settings if record is None else record.training
-        simulated = planned.privacy_plan(mechanism or settings.build_mechanism(), insecure_seed)
-        plan = dataclasses.replace(simulated, clients_per_round=simulated.cohort)
-        if path.is_dir() and (path / VOCABULARY).is_file():
-            vocabulary = read_vocabulary(path)
-        else:
-            vocabulary = list(sqlite.load_word_counts(named_data.data_file(settings.dataset), settings.vocab_size))
-        return Source(
-            asked=layers.settings(layers.placed(layer)),
-            plan=plan,
-            server_learning_rate=planned.chosen_rate(plan),
-            vocabulary=vocabulary,
+            f"initial_model={settings.initial_model!r} cannot be exported: a bundle starts from a model that is drawn "
+            "with its seed. Publish the trained model with tff-mf export --model-only, or serve the process from TFF."
         )
 
 

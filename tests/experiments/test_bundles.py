@@ -1,5 +1,6 @@
 """Bundles on a grid: what is in them, hostile devices, which runs are refused, and that a model is published alone."""
 
+import dataclasses
 import json
 import re
 import shutil
@@ -14,7 +15,7 @@ import tensorflow as tf
 import tff_mf
 from tff_mf.experiments import reports
 from tff_mf.experiments.guard import export
-from tff_mf.experiments.runs import folders, server_loop
+from tff_mf.experiments.runs import server_loop
 from tff_mf.experiments.runs.ledger import ReportCounts
 from tff_mf.experiments.runs.rules import Rules
 from tff_mf.experiments.runs.settings import dimension_of
@@ -87,7 +88,7 @@ def test_no_warning_of_keys_where_there_are_none(bundle):
 
 
 def test_runs_that_cannot_be_exported_are_refused_and_left_unchanged(bundle, tmp_path):
-    for path, field in ((tmp_path / "none", "run="), (tmp_path, "configuration.toml")):
+    for path, field in ((tmp_path / "none", "run="), (tmp_path, "run.json is missing")):
         with pytest.raises(tff_mf.InputError, match=field):
             deployment.read_source(path)
     source = deployment.read_source(bundle.config)
@@ -120,16 +121,15 @@ def test_a_deployment_without_an_epsilon_is_not_exported(bundle, tmp_path, setti
 
 
 def test_a_run_is_exported_with_its_own_mechanism_and_words(bundle, tmp_path):
-    run = tmp_path / "run"
-    run.mkdir()
-    shutil.copyfile(bundle.config, run / "configuration.toml")
-    folders.keep_mechanism(run, tff_mf.Tree(200, variant="online"))
+    run, begun = tmp_path / "run", reports.read_record(bundle.folder)
+    plan = dataclasses.replace(begun.plan, mechanism=tff_mf.Tree(200, variant="online"), noise_multiplier=9.0)
+    reports.write_record(run, plan, settings=begun.settings, server_learning_rate=0.25)
     (run / "vocabulary.json").write_text(json.dumps(["of", "the"]))
-    source = deployment.read_source(run, insecure_seed=5)
-    assert source.plan.mechanism == tff_mf.Tree(200, variant="online")
-    assert source.vocabulary == ["of", "the"]
-    assert source.plan.insecure
-    assert source.plan.noise_multiplier_as_run == 8.0
+    source = deployment.read_source(run)
+    assert (source.plan, source.server_learning_rate, source.vocabulary) == (plan, 0.25, ["of", "the"])
+    assert deployment.read_source(run, insecure_seed=5).plan.insecure
+    on_another = deployment.read_source(run, grid=16).plan
+    assert (on_another.grid, on_another.mechanism) == (tff_mf.Grid(bits=16, max_clients=1000), plan.mechanism)
 
 
 def test_the_option_wins_over_the_source_s_own_grid(bundle, tmp_path):
