@@ -29,22 +29,14 @@ from tff_mf.experiments.runs import folders, ledger, names
 
 from .shared import critical
 
-ROUNDS, EACH = 4, 2
+ROUNDS, EACH, IDS = private_run.ROUNDS, private_run.EACH, private_run.CLIENTS
 SGD = tff.learning.optimizers.build_sgdm(1.0)
 # The squares of past updates are in the state.
 OPTIMIZERS = {
     "client_optimizer_fn": tff.learning.optimizers.build_sgdm(0.1),
     "server_optimizer_fn": tff.learning.optimizers.build_adam(0.1),
 }
-IDS = [f"client {index}" for index in range(EACH * ROUNDS)]
 HELD_OUT = {"other 1": 1.0, "other 2": 2.0}
-SETTING = {
-    "mechanism": "tree-full",
-    "rounds": ROUNDS,
-    "clients_per_round": EACH,
-    "delta": 1e-3,
-    "noise_multiplier": 1.0,
-}
 SECRET = {"sampling": tff_mf.BallsInBins(groups=4, clients_per_round=2), "secret_cohorts": True}
 
 
@@ -90,7 +82,7 @@ def two_layer_model_fn():
 
 
 def planned(**changes):
-    return tff_mf.plan(**{**SETTING, "population": len(IDS), **changes})
+    return tff_mf.plan(**{**private_run.SETTING, **changes})
 
 
 def opened(folder, plan=None, **more):
@@ -530,119 +522,72 @@ def other_clients(world):
         training.cohorts([*IDS[1:], "new"])
 
 
-def closed(world):
-    training = opened(world.new)
-    training.close()
-    training.model()
+def argument(**given):
+    return lambda world: opened(**{"folder": world.new, **given})
+
+
+def trained_on(data):
+    """Data of the cohort that waits, or a function from it to them."""
+    return lambda world: world.waiting.next(data(world.waiting._begun.clients) if callable(data) else data)
+
+
+def evaluated_on(data):
+    return lambda world: world.waiting.evaluate(data)
 
 
 ADAPTIVE = {"mechanism": "identity", "restart_every": 2, "adaptive_count_stddev": 50.0}
 TWO_NUMBERS = {"grid": tff_mf.Grid(bits=14, max_clients=99), "dimension": 2}
-# Arguments that are refused, the words of the refusal, and its type if it is another.
-ARGUMENTS = {
-    "TFF's own metrics": ({"metrics_aggregator": None}, "metrics_aggregator"),
-    "another aggregator": ({"model_aggregator": tff.learning.robust_aggregator()}, "model_aggregator"),
-    "weights of clients": ({"client_weighting": "num_examples"}, "client_weighting"),
-    "no plan": ({"plan": "8.0"}, "plan=", TypeError),
-    "a Keras model": ({"model_fn": keras_model()}, "model_fn=Sequential", TypeError),
-    "a Keras optimizer": (
-        {"client_optimizer_fn": tf.keras.optimizers.SGD},
-        "client_optimizer_fn=.*build_sgdm",
-        TypeError,
-    ),
-    "secret cohorts by a sampler": (
-        {"plan": planned(**SECRET), "sampler": lambda allowed: allowed[:2]},
-        "sampler=.*secret_cohorts",
-    ),
-    "secret cohorts of an unknown population": ({"plan": planned(**SECRET, population=None)}, "population=len"),
-    "adaptive clipping": ({"plan": planned(**ADAPTIVE)}, "adaptive_count_stddev"),
-    "a plan for a smaller model": ({"plan": planned(**TWO_NUMBERS)}, "dimension=2"),
-}
-# Clients, data of the waiting cohort and data to evaluate on, likewise; data may be a function of the cohort.
-CLIENTS = {
-    "other clients than planned": (IDS[1:], "population=8"),
-    "a client twice": ([*IDS[1:], IDS[1]], "twice"),
-}
-DATA = {
-    "data of others": (
-        lambda cohort: of([each for each in IDS if each not in cohort]),
-        f"data of {len(IDS) - 2} clients",
-    ),
-    "data of nobody in particular": ([dataset()] * 2, "client: dataset", TypeError),
-    "data of another shape": (lambda cohort: of(cohort, width=3), "cohort_data has a dataset of .*3", TypeError),
-    "data without end": (
-        lambda cohort: {cohort[0]: dataset(), cohort[1]: dataset().repeat()},
+ENDLESS = client_data(IDS).preprocess(lambda examples: examples.repeat())
+# What is done, the words of the refusal, and its type if it is another. Other settings of a run that is resumed are in
+# test_guard.py and test_reports.py.
+MISTAKES = [
+    (argument(metrics_aggregator=None), "metrics_aggregator"),
+    (argument(model_aggregator=tff.learning.robust_aggregator()), "model_aggregator"),
+    (argument(client_weighting="num_examples"), "client_weighting"),
+    (argument(plan="8.0"), "plan=", TypeError),
+    (argument(model_fn=keras_model()), "model_fn=Sequential", TypeError),
+    (argument(client_optimizer_fn=tf.keras.optimizers.SGD), "client_optimizer_fn=.*build_sgdm", TypeError),
+    (argument(plan=planned(**SECRET), sampler=lambda allowed: allowed[:2]), "sampler=.*secret_cohorts"),
+    (argument(plan=planned(**SECRET, population=None)), "population=len"),
+    (argument(plan=planned(**ADAPTIVE)), "adaptive_count_stddev"),
+    (argument(plan=planned(**TWO_NUMBERS)), "dimension=2"),
+    (lambda world: world.waiting.cohorts(IDS[1:]), "population=8"),
+    (lambda world: world.waiting.cohorts([*IDS[1:], IDS[1]]), "twice"),
+    (trained_on(lambda cohort: of(set(IDS) - set(cohort))), f"data of {len(IDS) - 2} clients"),
+    (trained_on([dataset()] * 2), "client: dataset", TypeError),
+    (trained_on(lambda cohort: of(cohort, width=3)), "cohort_data has a dataset of .*3", TypeError),
+    (
+        trained_on(lambda cohort: {cohort[0]: dataset(), cohort[1]: dataset().repeat()}),
         r"client 2 of 2 in round 1 has no end.*\.take",
     ),
-    "data that Python makes": (
-        lambda cohort: {cohort[1]: generated()},
+    (
+        trained_on(lambda cohort: {cohort[1]: generated()}),
         "client 2 of 2 in round 1 calls Python.*from_tensor_slices",
     ),
-    "a data set of clients without end": (
-        client_data(IDS).preprocess(lambda examples: examples.repeat()),
-        r"client_data: the dataset of a client has no end.*\.take",
-    ),
-    "a data set without the cohort": (client_data(HELD_OUT), "lacks 2 clients"),
-}
-EVALUATED = {
-    "the data set that trains": (client_data(IDS), "train or may train"),
-    "clients that train": ({"client 0": dataset()}, "train or may train"),
-    "no data": ({}, "no example"),
-    "one dataset without an example": (dataset().take(0), "no example"),
-}
-# What is done, likewise.
-MISTAKES = {
-    "a δ that means nothing": (lambda _: planned(delta=0.2), "delta="),
-    # Other settings are in test_guard.py and test_reports.py.
-    "another plan in the folder": (lambda w: opened(w.left, planned(insecure_seed=1)), "insecure_seed=1 is not the"),
-    "a round of a run that has ended": (ended, "has ended"),
-    "other clients after a restart": (other_clients, "those that the run began with"),
-    "a sampler that keeps no schema": (by(lambda allowed: IDS[:2], 2), "may not take part", RefusedCohortError),
-    "a sampler of strangers": (by(lambda allowed: ["mallory", allowed[0]]), "none of the clients"),
-    "a cohort that is too large": (by(lambda allowed: allowed[:3]), "are more than 2"),
-    "no cohort, or a cohort twice": (lambda w: w.done.next(of(IDS[:1])), "no cohort waits"),
-    "a round more of the process": (one_more_of_the_process, "rounds", aggregators.NoRoundsLeftError),
-    "training on clients that evaluated": (trained_after_evaluation, "training.evaluate used"),
-    "an end before its time": (lambda w: w.waiting.report(end=True), "was begun and not computed"),
-}
+    (trained_on(ENDLESS), r"client_data: the dataset of a client has no end.*\.take"),
+    (trained_on(client_data(HELD_OUT)), "lacks 2 clients"),
+    (evaluated_on(client_data(IDS)), "train or may train"),
+    (evaluated_on({"client 0": dataset()}), "train or may train"),
+    (evaluated_on({}), "no example"),
+    (evaluated_on(dataset().take(0)), "no example"),
+    (lambda _: planned(delta=0.2), "delta="),
+    (lambda world: opened(world.left, planned(insecure_seed=1)), "insecure_seed=1 is not the"),
+    (ended, "has ended"),
+    (other_clients, "those that the run began with"),
+    (by(lambda allowed: IDS[:2], 2), "may not take part", RefusedCohortError),
+    (by(lambda allowed: ["mallory", allowed[0]]), "none of the clients"),
+    (by(lambda allowed: allowed[:3]), "are more than 2"),
+    (lambda world: world.done.next(of(IDS[:1])), "no cohort waits"),
+    (one_more_of_the_process, "rounds", aggregators.NoRoundsLeftError),
+    (trained_after_evaluation, "training.evaluate used"),
+    (lambda world: world.waiting.report(end=True), "was begun and not computed"),
+]
 
 
-def refusal(words, error=tff_mf.InputError):
-    return pytest.raises(error, match=words)
-
-
-@pytest.mark.parametrize("name", ARGUMENTS)
-def test_an_argument_that_voids_the_guarantee_is_refused(name, tmp_path):
-    given, *refused = ARGUMENTS[name]
-    with refusal(*refused):
-        opened(**{"folder": tmp_path / "run", **given})
-
-
-@pytest.mark.parametrize("name", CLIENTS)
-def test_clients_that_are_not_those_of_the_plan_are_refused(name, world):
-    clients, *refused = CLIENTS[name]
-    with refusal(*refused):
-        world.waiting.cohorts(clients)
-
-
-@pytest.mark.parametrize("name", DATA)
-def test_data_that_are_not_those_of_the_cohort_are_refused(name, world):
-    data, *refused = DATA[name]
-    with refusal(*refused):
-        world.waiting.next(data(world.waiting._begun.clients) if callable(data) else data)
-
-
-@pytest.mark.parametrize("name", EVALUATED)
-def test_evaluation_is_on_clients_that_do_not_train(name, world):
-    data, *refused = EVALUATED[name]
-    with refusal(*refused):
-        world.waiting.evaluate(data)
-
-
-@pytest.mark.parametrize("name", MISTAKES)
-def test_a_mistake_is_refused(name, world):
-    do, *refused = MISTAKES[name]
-    with refusal(*refused):
+@pytest.mark.parametrize("mistake", MISTAKES, ids=[mistake[1] for mistake in MISTAKES])
+def test_a_mistake_is_refused(mistake, world):
+    do, words, error = (*mistake, tff_mf.InputError)[:3]
+    with pytest.raises(error, match=words):
         do(world)
 
 
@@ -658,7 +603,7 @@ def test_a_cohort_that_is_too_small_is_warned_about(world):
 
 def test_a_cohort_whose_data_are_refused_waits_for_others(training):
     cohort = next(training.cohorts(IDS))
-    with refusal("has no end"):
+    with pytest.raises(tff_mf.InputError, match="has no end"):
         training.next(dict.fromkeys(cohort, dataset().repeat()))
     training.next(of(cohort))
     book = ledger.read_ledger(training.guard.folder / names.LEDGER)
