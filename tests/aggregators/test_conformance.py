@@ -22,7 +22,7 @@ def resident():
 
 
 def judged(factory, claim, **more):
-    return conformance.check(adapters.OfProcess(factory.create(TYPE)), claim, like=LIKE, effort=0.05, **more)
+    return conformance.check(adapters.OfProcess(factory.create(TYPE)), claim, like=LIKE, effort=0.03, **more)
 
 
 @pytest.mark.parametrize("grid", [None, tff_mf.Grid(bits=12, max_clients=40)], ids=["floats", "grid"])
@@ -33,7 +33,7 @@ def test_our_aggregator_keeps_its_claim(grid):
     )
     verdict = judged(factory, claim)
     assert not verdict.failed, str(verdict)
-    assert {outcome.law for outcome in verdict.outcomes if outcome.status == "not judged"} <= {"fresh"}
+    assert {outcome.law for outcome in verdict.outcomes if outcome.status == "not judged"} <= {"fresh", "low_bits"}
 
 
 def test_a_mean_around_our_aggregator_follows_who_reports():
