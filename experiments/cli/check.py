@@ -17,8 +17,7 @@ from ._screens import Answer
 
 @_options.command
 @click.argument("subject", metavar="MODULE:FUNCTION")
-@click.option("--effort", type=float, default=1.0, help="Rounds that are run, relative to the default.")
-def check(subject: str, effort: float) -> Answer:
+def check(subject: str) -> Answer:
     """Judge an implementation of private sums, anybody's, by what it releases.
 
     FUNCTION of a module, in this folder or installed, returns what is checked, its claim, and a tree of arrays like a
@@ -34,9 +33,7 @@ def check(subject: str, effort: float) -> Answer:
         raise InputValueError(f"subject={subject!r} must be MODULE:FUNCTION that returns (subject, claim, like).")
     checked, claim, like = made
     with progress.bar("check", len(conformance.LAWS)) as advance:
-        verdict = conformance.check(
-            checked, claim, like=like, elsewhere=subject, effort=effort, progress=lambda law: advance(1, law)
-        )
+        verdict = conformance.check(checked, claim, like=like, elsewhere=subject, progress=lambda law: advance(1, law))
     rows = [
         (outcome.law, f"{outcome.status}: {conformance.LAWS[outcome.law]}. {outcome.said}")
         for outcome in verdict.outcomes

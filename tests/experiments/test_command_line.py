@@ -59,7 +59,7 @@ def test_an_option_means_the_same_wherever_it_is():
 
 def test_the_command_line_is_small_enough_to_learn():
     counted = {name: sum(isinstance(each, click.Option) for each in command.params) for name, command in LEAVES.items()}
-    assert sum(counted.values()) <= 110
+    assert sum(counted.values()) <= 111
     assert counted["train"] <= 20
 
 
@@ -146,6 +146,32 @@ def test_show_draws(tmp_path):
     shown = result_of("show", "production:b100", "--sampling", "single", "--rounds", "300", "--plot", picture)
     assert shown["plot"] == str(picture)
     assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+FAULTY = """
+import numpy as np
+from tff_mf import conformance
+
+class Unclipped:
+    def start(self):
+        return 0
+
+    def step(self, state, updates):
+        return state, np.random.default_rng().normal(size=500) + sum(updates)
+
+def subject():
+    return Unclipped(), conformance.Claim(clip_norm=1.0, noise_multiplier=1.0), np.zeros(500)
+"""
+
+
+def test_check_judges_what_a_module_returns(tmp_path):
+    (tmp_path / "mine.py").write_text(FAULTY)
+    ended = run("check", "mine:subject", "--json", cwd=tmp_path)
+    verdict = json.loads(ended.stdout)
+    assert (ended.returncode, verdict["status"]) == (1, "failed")
+    statuses = {law: outcome["status"] for law, outcome in verdict["laws"].items()}
+    assert statuses["bound"] == "failed"
+    assert statuses["scale"] == statuses["fresh"] == statuses["divisor"] == "passed"
 
 
 WITHOUT_TENSORFLOW = """
