@@ -37,11 +37,8 @@ def found():
     return json.loads(run("--epsilon", "4", "--json", "--dimension", "1000").stdout)
 
 
-def test_participation_is_what_the_population_allows(found):
-    assert (found["min_sep"], found["max_participations"]) == (30, 4)
-
-
 def test_every_mechanism_is_there_and_keeps_epsilon(found):
+    assert (found["min_sep"], found["max_participations"]) == (30, 4)
     assert {row["name"] for row in found["mechanisms"]} == {*by_name.names(), "banded, fitted"}
     for row in found["mechanisms"]:
         assert 4 - 1e-6 < row["epsilon"] <= 4
@@ -49,10 +46,7 @@ def test_every_mechanism_is_there_and_keeps_epsilon(found):
         assert row["rms_loss"] <= row["max_loss"]
     losses = [row["rms_loss"] for row in found["mechanisms"]]
     assert losses == sorted(losses)
-
-
-def test_no_loss_is_below_the_bound(found):
-    assert 0 < found["least_loss"] <= min(row["rms_loss"] for row in found["mechanisms"])
+    assert 0 < found["least_loss"] <= losses[0]
 
 
 def test_figures_are_those_of_the_package(found):
@@ -265,26 +259,20 @@ def test_what_is_advised_brings_the_noise_to_where_every_run_learned():
     assert found.population_needed == 100 * found.cohort_needed
 
 
-def published():
-    for name in layers.PRESETS.names():
-        preset = layers.PRESETS.load(name)
-        for when in [{}, *(dict(row.when) for row in preset.rows)]:
-            yield name, preset.over(Layer.of(when, "test"))
-
-
 def test_no_setting_of_a_paper_is_warned_of():
     """They were tuned, by others, on other data."""
     build = functools.cache(lambda name, **setting: RunSettings(mechanism=name, delta=0.5, **setting).build_mechanism())
-    ratios = []
-    for name, layer in published():
-        settings = layers.settings(layer)
-        if settings.mechanism in ("identity", "blt") and (settings.epsilon or settings.noise_multiplier):
-            fields = ("rounds", "clients_per_round", "sampling", "min_sep", "max_participations", "buffers")
-            mechanism = build(settings.mechanism, **{field: getattr(settings, field) for field in fields})
-            found = signal_to_noise.of_plan(settings.privacy_plan(mechanism), settings.dimension)
-            assert not found.hopeless, name
-            ratios.append(found.noise_to_signal)
-    assert len(ratios) > 20
+    fields = ("rounds", "clients_per_round", "sampling", "min_sep", "max_participations", "buffers")
+    judged = 0
+    for preset in map(layers.PRESETS.load, layers.PRESETS.names()):
+        for when in ({}, *(dict(row.when) for row in preset.rows)):
+            settings = layers.settings(preset.over(Layer.of(when, "test")))
+            if settings.mechanism in ("identity", "blt") and (settings.epsilon or settings.noise_multiplier):
+                mechanism = build(settings.mechanism, **{field: getattr(settings, field) for field in fields})
+                found = signal_to_noise.of_plan(settings.privacy_plan(mechanism), settings.dimension)
+                assert not found.hopeless, (preset.name, when)
+                judged += 1
+    assert judged > 20
 
 
 @pytest.mark.parametrize("noise_multiplier", [0.0, 1e300])
