@@ -29,8 +29,9 @@ AT_EQUAL_PRIVACY = (
 @_options.command
 @_options.mechanism
 @_options.options(
-    *(*_options.LEVEL, *_options.SETTING, "bands", "buffers", *_options.COHORTS, "grid", "dimension"),
+    *(*_options.LEVEL, *_options.SETTING, *_options.COHORTS, "grid", "dimension"),
     required=("rounds", "delta"),
+    more=(*_options.MORE, "bands", "buffers"),
 )
 def account(file: str, **given: Any) -> Answer:
     """Print the guarantee of a run for each client, in one line and in figures.

@@ -15,7 +15,7 @@ from ._screens import Answer
 
 @_options.command
 @_options.mechanism
-@_options.options(*_options.SETTING, "bands", "buffers")
+@_options.options(*_options.SETTING, more=(*_options.MORE, "bands", "buffers"))
 @_options.option("plot")
 def show(file: str, plot: str | None, **given: Any) -> Answer:
     """Print a mechanism's parameters, sensitivity and losses, for its own setting or another.

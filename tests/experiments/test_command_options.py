@@ -176,7 +176,7 @@ def test_an_amplified_epsilon_is_no_smaller_than_that_of_the_cohorts(tmp_path, k
 
 def test_a_kind_is_optimized_for_the_setting_where_its_name_is_given(files):
     more = ["--noise-multiplier", 3, "--delta", DELTA, "--rounds", N, *SCHEMAS["min-sep"][0]]
-    for kind, own in (("blt", ["--buffers", 2]), ("dense", []), ("banded-toeplitz", ["--bands", 4])):
+    for kind, own in (("blt", ["--set", "buffers=2"]), ("dense", []), ("banded-toeplitz", ["--set", "bands=4"])):
         by_name, by_file = result_of("account", kind, *more, *own), result_of("account", files / kind, *more)
         assert by_name["epsilon"] == by_file["epsilon"]
 
