@@ -51,32 +51,24 @@ def judged(evidence: Evidence) -> tuple[list[Check], Claim]:
                 checked.append(Check(name=name, text=text))
         except InputError as error:
             reasons.append(Reason(field=name, text=str(error)))
-    record, plan, stated, came = evidence.record, evidence.plan, evidence.stated, evidence.observed
-    about: dict[str, Any] = {
-        "guarantee": None if stated is None else stated.guarantee,
-        "rounds": evidence.rounds if evidence.realised else plan.rounds,
-        "participation": statements.seen(came.min_sep, came.max_participations)
-        if evidence.realised
-        else statements.bound_to(plan.participation),
-    }
-    if record.is_secret and record.drawn is not None and stated is not None:
-        if record.clients_per_person > 1:
-            # No theorem here is about several clients in groups of their own.
-            about["participation"] = statements.bound_to(record.drawn.schema(about["rounds"]))
-        else:
-            own = {"guarantee": None, "amplified": record.amplified_epsilon}
-            about |= {**own, "participation": amplification.drawn(record.drawn)}
-    claim = statements.claim(
+    record, stated, came = evidence.record, evidence.stated, evidence.observed
+    about: dict[str, Any] = {"guarantee": None if stated is None else stated.guarantee}
+    if evidence.realised:
+        seen = statements.seen(came.min_sep, came.max_participations)
+        about |= {"rounds": evidence.rounds, "participation": seen}
+    # No theorem here is about several clients in groups of their own.
+    if record.is_secret and record.clients_per_person == 1 and record.drawn is not None and stated is not None:
+        own = {"guarantee": None, "amplified": record.amplified_epsilon}
+        about |= {**own, "participation": amplification.drawn(record.drawn)}
+    elif record.is_secret:
+        about["participation"] = statements.bound_to(evidence.plan.participation)
+    claim = statements.of_plan(
+        evidence.plan,
         **about,
-        delta=plan.delta,
         population=evidence.population,
-        cohort=plan.cohort,
-        clients_per_round=plan.clients_per_round,
         clients_per_person=record.clients_per_person,
         simulation=record.simulation,
-        test_only=plan.insecure_seed is not None,
         reasons=reasons,
-        grid=plan.grid is not None,
     )
     return checked, claim
 

@@ -278,21 +278,19 @@ def _refused(claim: Claim) -> str:
     return f"{NO_EPSILON}: {''.join(against[:1])}".replace("ε≤", "ε ") + more
 
 
-def of_plan(plan: tff_mf.Plan, *, population: int | None = None) -> Claim:
-    """Returns the claim of a plan whose cohorts are not secret."""
-    assert not plan.secret_cohorts, "amplification states the guarantee of secret cohorts"
+def of_plan(plan: tff_mf.Plan, **of_run: Any) -> Claim:
+    """Returns the claim of a plan whose cohorts are known, or of its run, by the arguments of `claim` that it gives."""
+    if "guarantee" not in of_run:
+        assert not plan.secret_cohorts, "the claim of a run states the guarantee of secret cohorts"
+        of_run["guarantee"] = None if plan.insecure else plan.guarantee
     counts = ", counts of adaptive clipping included" if plan.adaptive_count_stddev is not None else ""
-    return claim(
-        None if plan.insecure else plan.guarantee,
-        delta=plan.delta,
-        rounds=plan.rounds,
-        participation=bound_to(plan.participation, plan.restart_every) + counts,
-        population=population,
-        cohort=plan.cohort,
-        clients_per_round=plan.clients_per_round,
-        test_only=plan.insecure,
-        grid=plan.grid is not None,
-    )
+    about: dict[str, Any] = {
+        **{name: getattr(plan, name) for name in ("delta", "rounds", "cohort", "clients_per_round")},
+        "participation": bound_to(plan.participation, plan.restart_every) + counts,
+        "test_only": plan.insecure,
+        "grid": plan.grid is not None,
+    }
+    return claim(**{**about, **of_run})
 
 
 def check_asked(*, noise_multiplier: float | None, insecure_seed: int | None) -> None:
