@@ -1,9 +1,8 @@
-"""A comparison plans what its file says, chooses rates by validation alone, and goes on after being killed."""
+"""A comparison chooses rates by validation alone, and goes on after being killed; test_specs.py has what it plans."""
 
 import contextlib
 import dataclasses
 import fcntl
-import itertools
 import json
 import re
 import subprocess
@@ -28,63 +27,7 @@ from tff_mf.experiments.runs.metrics import Summary
 from tff_mf.experiments.runs.settings import RunSettings, proposed_rate
 from tff_mf.experiments.runs.statements import Reason
 
-from . import test_command_line
-
-SPEC = """
-[run]
-rounds = 4
-clients_per_round = 2
-min_sep = 2
-max_participations = 2
-delta = 1e-6
-model = "conv"
-vocab_size = 100
-embedding_size = 4
-units = 4
-max_examples = 4
-evaluate_every = 2
-evaluation_examples = 20
-epsilon = 4.0
-"""
-
-
-def planned(tmp_path, text):
-    path = tmp_path / "spec.toml"
-    path.write_text(text)
-    return compare.read(path)
-
-
-def test_lists_are_multiplied_within_a_grid_and_grids_are_added(tmp_path):
-    grids = """
-    [[grid]]
-    mechanism = "identity"
-    seed = [0, 1]
-    epsilon = [2, 8.0]
-    [[grid]]
-    mechanism = "blt"
-    buffers = [2, 3]
-    """
-    found = planned(tmp_path, SPEC + grids)
-    assert len(found) == 6
-    assert {run.label for run in found} == {"identity", "blt, buffers 2", "blt, buffers 3"}
-    assert {(run.settings.seed, run.privacy) for run in found if run.label == "identity"} == set(
-        itertools.product([0, 1], [("epsilon", 2.0), ("epsilon", 8.0)])
-    )
-    assert len({run.name for run in found}) == 6
-    assert [run.name for run in planned(tmp_path, SPEC + grids)] == [run.name for run in found]
-
-
-def test_equal_settings_are_one_run_and_other_settings_another(tmp_path):
-    assert len(planned(tmp_path, SPEC + "[[grid]]\nseed = [1, 1]\n[[grid]]\nseed = 1\n")) == 1
-    names = {planned(tmp_path, SPEC + f"clip_norm = {clip}\n")[0].name for clip in (1.0, 1.0, 2.0)}
-    assert len(names) == 2
-
-
-def test_other_data_are_another_run(tmp_path):
-    path = tmp_path / "spec.toml"
-    path.write_text(SPEC)
-    names = {compare.read(path, {"pydoc": tmp_path / name})[0].name for name in ("one.sqlite", "two.sqlite")}
-    assert len(names) == 2
+from . import test_command_line, test_specs
 
 
 def claimed(seed, *reasons):
@@ -307,9 +250,9 @@ def wait_for(condition):
 
 def test_a_comparison_that_is_killed_in_a_run_goes_on_with_it(small_data, tmp_path):
     """No released round is run again: its ledger has all that was released, by one run, once."""
-    spec, out = tmp_path / "spec.toml", tmp_path / "out"
-    longer = SPEC.replace("rounds = 4", "rounds = 40").replace("max_participations = 2", "max_participations = 20")
-    spec.write_text(longer + f'dataset = "sqlite:{small_data}"\n[[grid]]\nmechanism = "identity"\n')
+    out = tmp_path / "out"
+    text = f'epsilon = 4.0\ndataset = "sqlite:{small_data}"\n[[grid]]\nmechanism = "identity"\n'
+    spec = test_specs.written(tmp_path, text)
     command = [test_command_line.COMMAND, "compare", str(spec), "--out", str(out)]
     with (tmp_path / "first.txt").open("w") as log:
         first = subprocess.Popen(command, stdout=log, stderr=log)

@@ -1,4 +1,6 @@
-"""The papers' tables as specifications: what they plan is what the papers say, at full size"""
+"""What specifications plan: the papers' tables what the papers say, at full size."""
+
+import itertools
 
 import pytest
 
@@ -11,24 +13,20 @@ from .shared import result_of
 
 SMALL = """
 title = "A small table"
-paper = "A paper, table 1"
 
 [run]
-rounds = 24
-clients_per_round = 20
-min_sep = 8
-max_participations = 3
+rounds = 40
+clients_per_round = 2
+min_sep = 2
+max_participations = 20
 delta = 1e-6
-dataset = "pydoc"
 model = "conv"
 vocab_size = 100
 embedding_size = 4
 units = 4
-max_examples = 2
-batch_size = 2
+max_examples = 4
 evaluate_every = 8
-evaluation_examples = 50
-
+evaluation_examples = 20
 """
 
 
@@ -53,6 +51,38 @@ def full(tmp_path_factory):
     return found
 
 
+def planned(tmp_path, text, **more):
+    return compare.read(written(tmp_path, text), **more)
+
+
+def test_lists_are_multiplied_within_a_grid_and_grids_are_added(tmp_path):
+    grids = """
+    epsilon = 4.0
+    [[grid]]
+    mechanism = "identity"
+    seed = [0, 1]
+    epsilon = [2, 8.0]
+    [[grid]]
+    mechanism = "blt"
+    buffers = [2, 3]
+    """
+    runs = planned(tmp_path, grids)
+    assert len(runs) == len({run.name for run in runs}) == 6
+    assert {run.label for run in runs} == {"identity", "blt, buffers 2", "blt, buffers 3"}
+    assert {(run.settings.seed, run.privacy) for run in runs if run.label == "identity"} == set(
+        itertools.product([0, 1], [("epsilon", 2.0), ("epsilon", 8.0)])
+    )
+    assert [run.name for run in planned(tmp_path, grids)] == [run.name for run in runs]
+
+
+def test_equal_settings_are_one_run_and_other_settings_or_data_another(tmp_path):
+    assert len(planned(tmp_path, "epsilon = 4.0\n[[grid]]\nseed = [1, 1]\n[[grid]]\nseed = 1\n")) == 1
+    texts = [f"epsilon = 4.0\nclip_norm = {clip}\n" for clip in (1.0, 1.0, 2.0)]
+    assert len({planned(tmp_path, text)[0].name for text in texts}) == 2
+    data = [{"pydoc": tmp_path / name} for name in ("one.sqlite", "two.sqlite")]
+    assert len({planned(tmp_path, texts[0], data_of=files)[0].name for files in data}) == 2
+
+
 def one(runs, label, **settings):
     (found,) = [
         run
@@ -62,10 +92,8 @@ def one(runs, label, **settings):
     return found
 
 
-ALL_1600 = {"server_learning_rate": 0.1, "clip_norm": 1.0}
 # A row of each table: its label and what is chosen of it, its settings, and what the paper has for it.
 TABLES = [
-
     (
         "banded-table-4", "Band MF", {"epsilon": 2.0},
         {"cohort": 1000, "server_learning_rate": 0.5882}, {"test_accuracy": 23.19},
@@ -82,9 +110,6 @@ TABLES = [
         {"mechanism": "tree-vanilla", "server_momentum": 0, "server_learning_rate": 3.0, "clip_norm": 0.3},
         {"test_accuracy": 15.46, "epsilon": 8.5},
     ),
-
-
-
     # McMahan et al. (2024), table 1.
     (
         "blt-table-1", "BLT (nbuf=2,k=1)", {"epsilon": 8.0},
@@ -127,11 +152,11 @@ def test_the_papers_delta_fits_the_population_of_their_simulated_cohorts(full):
 )
 def test_wrong_keys_of_tables_are_named(tmp_path, text, named):
     with pytest.raises(InputError) as caught:
-        compare.read(written(tmp_path, text))
+        planned(tmp_path, text)
     for part in named:
         assert part in str(caught.value)
 
 
 def test_a_dry_run_counts_what_will_run(tmp_path):
     path = written(tmp_path, '[[grid]]\nepsilon = [2.0, 8.0]\nmechanism = "banded"\nbands = 8\n')
-    assert result_of("compare", path, "--dry-run") == {"runs": 2, "rounds": 48, "client_updates": 960}
+    assert result_of("compare", path, "--dry-run") == {"runs": 2, "rounds": 80, "client_updates": 160}
