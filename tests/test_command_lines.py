@@ -42,6 +42,7 @@ PAGES = (
     "docs/deployment",
     "docs/swap-in-tff",
     "docs/experiments",
+    "docs/conformance",
 )
 # Their lines are what a reader starts with.
 IN_NEW_PROCESSES = ("README.md",)
