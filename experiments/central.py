@@ -21,11 +21,10 @@ from tff_mf.planning import MechanismSetting, by_name
 
 from .output import files, typed
 from .output.typed import CountOrZero, NonNegative, Positive, Record, Size
-from .runs import folders, layers, metrics, server_loop, statements
-from .runs.layers import PresetFolder
+from .runs import folders, metrics, server_loop, statements
 from .runs.names import CALIBRATED, CHECKPOINTS, MECHANISM, METRICS, SETTINGS_TOML, SUMMARY
 from .runs.rules import Rules, check_same
-from .runs.settings import PrivacySettings
+from .runs.settings import PresetFolder, PrivacySettings
 from .runs.statements import Reason
 from .sampling.settings import SamplingSettings
 
@@ -589,7 +588,7 @@ def _keep(settings: CentralSettings, plan: tff_mf.Plan, folder: pathlib.Path) ->
     if not (folder / CALIBRATED).exists():
         _write(Begun(noise_multiplier=plan.noise_multiplier, settings=settings), folder / CALIBRATED)
     if not (folder / SETTINGS_TOML).exists():
-        layers.write(settings, folder)
+        settings.write(folder)
 
 
 def _write(record: Record, path: pathlib.Path) -> None:

@@ -37,13 +37,12 @@ from . import reports
 from .output import files, progress, typed
 from .output.console import Block, Facts, Table, markdown
 from .output.typed import Number, Record
-from .runs import folders, layers, statements
+from .runs import folders, statements
 from .runs.initial_model import SQLITE, given
-from .runs.layers import Layer
 from .runs.metrics import Summary, read_metrics
 from .runs.names import CHECKPOINTS, COHORTS, METRICS, REPORT, SUMMARY
 from .runs.run_record import read_record
-from .runs.settings import FIELDS, RunSettings
+from .runs.settings import FIELDS, FLAG, PRESETS, Layer, RunSettings, as_toml, laid, origins, read_toml, sourced
 from .runs.statements import REFUSED, Claim
 from .training.datasets import named_data
 
@@ -168,13 +167,13 @@ def read(
         dataset: Data set of all runs, in place of the file's.
     """
     content = _content(path)
-    elsewhere = Layer.of({} if dataset is None else {"dataset": dataset}, layers.FLAG)
+    elsewhere = Layer.of({} if dataset is None else {"dataset": dataset}, FLAG)
     runs = [run for grid in content.grid for run in _runs_of(grid, content, elsewhere, path)]
     return _named(runs, data_of or {})
 
 
 def _content(path: pathlib.Path) -> Specification:
-    return typed.convert(layers.read_toml(path), typed.file_of(Specification, RunSettings), str(path))
+    return typed.convert(read_toml(path), typed.file_of(Specification, RunSettings), str(path))
 
 
 def _runs_of(
@@ -190,21 +189,21 @@ def _runs_of(
     if (combinations := math.prod(map(len, values))) > MOST_RUNS:
         raise InputValueError(f"{where} has {combinations} combinations; a comparison can have at most {MOST_RUNS}.")
     shared = Layer.of(typed.given(content.run), str(path))
-    with layers.sourced({"preset": str(path)}):
+    with sourced({"preset": str(path)}):
         name = beside.preset or content.preset
-        preset = None if name is None else layers.PRESETS.load(name)
+        preset = None if name is None else PRESETS.load(name)
     for combination in itertools.product(*values):
-        upper = layers.laid([shared, Layer.of(dict(zip(listed, combination, strict=True)), str(path))])
+        upper = laid([shared, Layer.of(dict(zip(listed, combination, strict=True)), str(path))])
         layer = preset.over(upper) if preset else upper
         row = preset.row(layer.values) if preset else None
-        layer = layers.laid([layer, elsewhere])
-        optimized = layers.laid([layer, Layer.of(typed.given(beside.optimize), "optimize")])
+        layer = laid([layer, elsewhere])
+        optimized = laid([layer, Layer.of(typed.given(beside.optimize), "optimize")])
         published = (row.published if row else {}) if beside.published is None else beside.published
-        with layers.sourced(layers.origins(preset, layer, path)):
+        with sourced(origins(preset, layer, path)):
             run = PlannedRun(
                 label=beside.label or "",
-                settings=_checked(layers.settings(layer, str(path)), path),
-                optimized_for=layers.settings(optimized),
+                settings=_checked(layer.settings(where=str(path)), path),
+                optimized_for=optimized.settings(),
                 published=published if content.title else {},
             )
             run.optimized_for.check()
@@ -327,7 +326,7 @@ def _configure(run: PlannedRun, data: pathlib.Path, out: pathlib.Path) -> None:
     settings = {name: value for name, value in msgspec.structs.asdict(run.settings).items() if value is not None}
     # The options of the search go with its name.
     own = {"mechanism": str(artifact.absolute()), "dataset": f"{SQLITE}{data}"}
-    text = layers.as_toml(layers.laid([Layer.of(settings, ""), Layer.of(own, "")]).values)
+    text = as_toml(laid([Layer.of(settings, ""), Layer.of(own, "")]).values)
     files.write_atomically(out / "configurations" / f"{run.name}.toml", text)
 
 

@@ -13,8 +13,7 @@ from tff_mf.numerics import digits
 
 from ..output import console, typed
 from ..output.console import Block, Facts
-from ..runs import layers
-from ..runs.layers import Layer, Preset
+from ..runs.settings import Layer, Preset
 
 _MOST_LISTED = 8
 _YES_NO = {True: "yes", False: "no", None: "–"}
@@ -98,9 +97,9 @@ def figures(result: Mapping[str, Any], words: Mapping[str, str | None] | None = 
 
 def settings(preset: Preset | None, layer: Layer, kind: type[typed.Record]) -> Answer:
     """Returns the settings of a run, which are checked if none is missing, and where each is from."""
-    if (whole := layers.if_whole(layer, kind)) is not None:
+    if (whole := layer.if_whole(kind)) is not None:
         whole.check()
-    shown = layers.shown(layer, kind)
+    shown = layer.shown(kind)
     facts: dict[str, Any] = {"run": shown}
     about = []
     if preset:

@@ -12,10 +12,10 @@ import tff_mf
 from tff_mf.base import required_packages
 
 from ..output.console import Block, Facts
-from ..runs import folders, layers, statements
+from ..runs import folders, statements
 from ..runs.folders import ExecutionSettings
 from ..runs.metrics import Summary
-from ..runs.settings import RunSettings
+from ..runs.settings import RunSettings, origins, resolve, sourced
 from . import _options, _screens
 from ._screens import Answer
 
@@ -61,16 +61,16 @@ def train(
     """
     execution = ExecutionSettings(resume=resume, **{name: flags.pop(name) for name in _EXECUTION if name in flags})
     file = None if config is None else pathlib.Path(config)
-    chosen, layer = layers.resolve(preset, file, flags)
-    get_current_context().with_resource(layers.sourced(layers.origins(chosen, layer, file)))
+    chosen, layer = resolve(preset, file, flags)
+    get_current_context().with_resource(sourced(origins(chosen, layer, file)))
     if show:
         return _screens.settings(chosen, layer, RunSettings)
     # First, so that nobody looks for settings that this environment cannot use.
     required_packages.packages("Training", "tensorflow", "tensorflow_privacy", "tensorflow_federated")
-    path, layer = pathlib.Path(out or "runs/train"), layers.placed(layer)
+    path, layer = pathlib.Path(out or "runs/train"), layer.placed()
     if resume:
-        layer = layers.begun(layer, folders.resumable_folder(path))
-    settings = layers.settings(layer)
+        layer = layer.resumed(folders.resumable_folder(path), RunSettings)
+    settings = layer.settings()
     from .. import signal_to_noise
     from ..output import progress
     from ..training.datasets import named_data

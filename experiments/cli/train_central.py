@@ -15,7 +15,8 @@ from .. import central
 from ..central import PRESETS, CentralSettings
 from ..output import typed
 from ..output.console import Block, Facts
-from ..runs import layers, statements
+from ..runs import statements
+from ..runs.settings import origins, resolve, sourced
 from . import _options, _screens
 from ._screens import Answer
 
@@ -44,19 +45,19 @@ def train_central(
     runs/train-central if not given.
     """
     file = None if config is None else pathlib.Path(config)
-    chosen, layer = layers.resolve(preset, file, flags, folder=PRESETS)
-    get_current_context().with_resource(layers.sourced(layers.origins(chosen, layer, file)))
+    chosen, layer = resolve(preset, file, flags, folder=PRESETS)
+    get_current_context().with_resource(sourced(origins(chosen, layer, file)))
     if show:
         return _screens.settings(chosen, layer, CentralSettings)
     required_packages.packages("Central training", "tensorflow", "tensorflow_privacy")
     # It warns of operations that are slow in its own way of computing gradients one by one.
     logging.getLogger("tensorflow").setLevel(logging.ERROR)
-    folder, layer = pathlib.Path(out or "runs/train-central"), layers.placed(layer, ("mechanism",))
+    folder, layer = pathlib.Path(out or "runs/train-central"), layer.placed(("mechanism",))
     from ..output import progress
     from ..runs import folders, metrics
 
     if resume:
-        layer = layers.begun(layer, folders.resumable_folder(folder), CentralSettings)
+        layer = layer.resumed(folders.resumable_folder(folder), CentralSettings)
     else:
         folders.check_new(folder)
     settings = typed.convert(layer.values, CentralSettings)

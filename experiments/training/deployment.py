@@ -16,9 +16,9 @@ from .. import reports
 from ..guard import export
 from ..output import progress
 from ..output.files import new_folder
-from ..runs import folders, layers, model_file
+from ..runs import folders, model_file
 from ..runs.names import MODEL, REPORT, REPORT_TEXT, RUN_JSON, VOCABULARY
-from ..runs.settings import RunSettings
+from ..runs.settings import RunSettings, origins, resolve, sourced
 from .datasets import named_data, sqlite
 
 _TOKENIZE, _DEVICE_TOKENIZE = "tokenize", "device/tokenize"
@@ -66,9 +66,9 @@ def read_source(path: pathlib.Path, *, insecure_seed: int | None = None, grid: i
             plan, rate = asked.privacy_plan(plan.mechanism), None
         _check_exported(asked)
     else:
-        chosen, layer = layers.resolve(None, path, {"grid": grid})
-        with layers.sourced(layers.origins(chosen, layer, path)):
-            asked = layers.settings(layers.placed(layer), str(path))
+        chosen, layer = resolve(None, path, {"grid": grid})
+        with sourced(origins(chosen, layer, path)):
+            asked = layer.placed().settings(where=str(path))
             _check_exported(asked)
             asked.check()
             plan, rate = asked.privacy_plan(asked.build_mechanism()), None

@@ -23,7 +23,7 @@ from .. import reports, sampling
 from ..guard import RunGuard
 from ..guard.rounds import Computing, Rounds
 from ..output import files
-from ..runs import amplification, folders, initial_model, layers, model_file, server_loop, statements
+from ..runs import amplification, folders, initial_model, model_file, server_loop, statements
 from ..runs.folders import ExecutionSettings, versions
 from ..runs.initial_model import GivenModel
 from ..runs.ledger import has_begun, read_ledger
@@ -369,7 +369,7 @@ def run(
             amplified = amplification.stated_epsilon(in_secret)
         # Whatever refuses a new run has done so: from here on its folder has files.
         if not (out / SETTINGS_TOML).exists():
-            layers.write(settings, out)
+            settings.write(out)
         if prepared.secret is not None and key and run is None:
             checkpoint_files.make_private(key.parent)
             sampling.keep_secret(key, prepared.secret)

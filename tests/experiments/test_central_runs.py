@@ -15,8 +15,8 @@ from tff_mf.base import checkpoint_files
 from tff_mf.experiments import central
 from tff_mf.experiments.central import PRESETS, SAMPLINGS, CentralSettings
 from tff_mf.experiments.output import typed
-from tff_mf.experiments.runs import layers, ledger, metrics
-from tff_mf.experiments.runs.layers import Layer
+from tff_mf.experiments.runs import ledger, metrics
+from tff_mf.experiments.runs.settings import FLAG, Layer
 
 from . import shared, test_command_line
 
@@ -32,7 +32,7 @@ def test_identity_alone_is_sampled_by_the_presets():
     for name in PRESETS.names():
         preset = PRESETS.load(name)
         for row in preset.rows:
-            found = typed.convert(preset.over(Layer.of(row.when, layers.FLAG)).values, CentralSettings)
+            found = typed.convert(preset.over(Layer.of(row.when, FLAG)).values, CentralSettings)
             assert (found.sampling == "poisson") == (found.mechanism == "identity")
 
 

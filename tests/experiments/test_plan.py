@@ -13,9 +13,7 @@ import tff_mf
 from tff_mf import queries
 from tff_mf.base.errors import InputValueError
 from tff_mf.experiments import signal_to_noise
-from tff_mf.experiments.runs import layers
-from tff_mf.experiments.runs.layers import Layer
-from tff_mf.experiments.runs.settings import RunSettings
+from tff_mf.experiments.runs.settings import PRESETS, Layer, RunSettings
 from tff_mf.planning import MechanismSetting, by_name, compare
 
 from .shared import invoke, result_of, small_settings
@@ -264,9 +262,9 @@ def test_no_setting_of_a_paper_is_warned_of():
     build = functools.cache(lambda name, **setting: RunSettings(mechanism=name, delta=0.5, **setting).build_mechanism())
     fields = ("rounds", "clients_per_round", "sampling", "min_sep", "max_participations", "buffers")
     judged = 0
-    for preset in map(layers.PRESETS.load, layers.PRESETS.names()):
+    for preset in map(PRESETS.load, PRESETS.names()):
         for when in ({}, *(dict(row.when) for row in preset.rows)):
-            settings = layers.settings(preset.over(Layer.of(when, "test")))
+            settings = preset.over(Layer.of(when, "test")).settings()
             if settings.mechanism in ("identity", "blt") and (settings.epsilon or settings.noise_multiplier):
                 mechanism = build(settings.mechanism, **{field: getattr(settings, field) for field in fields})
                 found = signal_to_noise.of_plan(settings.privacy_plan(mechanism), settings.dimension)

@@ -8,28 +8,27 @@ import pytest
 import tff_mf
 from tff_mf.experiments import central
 from tff_mf.experiments.output import typed
-from tff_mf.experiments.runs import layers, names
+from tff_mf.experiments.runs import names
 from tff_mf.experiments.runs.amplification import own
-from tff_mf.experiments.runs.layers import Layer
-from tff_mf.experiments.runs.settings import RunSettings
+from tff_mf.experiments.runs.settings import PRESETS, Layer, RunSettings, laid, resolve
 from tff_mf.experiments.sampling.settings import SAMPLINGS
 
 from .shared import drawn
 
 
 def resolved(preset=None, config=None, **flags):
-    return layers.resolve(preset, config, flags)[1]
+    return resolve(preset, config, flags)[1]
 
 
 # Presets of each command, and how their values become settings.
-PRESETS = {
-    "train": (layers.PRESETS, layers.settings),
+OF_COMMANDS = {
+    "train": (PRESETS, Layer.settings),
     "train-central": (central.PRESETS, lambda layer: typed.convert(layer.values, central.CentralSettings)),
 }
 
 
 def presets():
-    for command, (folder, settings) in PRESETS.items():
+    for command, (folder, settings) in OF_COMMANDS.items():
         for name in folder.names():
             yield pytest.param(folder.load(name), settings, id=f"{command} {name}")
 
@@ -56,18 +55,18 @@ def test_every_row_of_a_table_can_be_reached(preset, settings):
         settings(reached).check()
 
 
-@pytest.mark.parametrize("name", layers.PRESETS.names())
+@pytest.mark.parametrize("name", PRESETS.names())
 def test_the_schema_of_every_preset_fits_its_rounds(name):
-    found = layers.settings(layers.PRESETS.load(name).layer)
+    found = PRESETS.load(name).layer.settings()
     assert found.participation().check(found.rounds) == found.rounds
 
 
 def test_the_amplified_presets_have_the_epsilon_of_table_5_in_a_deployment_that_samples_in_secret():
     """342,477 clients with cohorts of 1,000, which the run simulates; a row of bands stands for C = I."""
     for name in ("choquette2023-amplified-dp-sgd", "choquette2023-amplified-banded"):
-        preset = layers.PRESETS.load(name)
+        preset = PRESETS.load(name)
         for row in preset.rows:
-            settings = layers.settings(preset.over(Layer.of({**row.when, "grid": "none"}, "flag")))
+            settings = preset.over(Layer.of({**row.when, "grid": "none"}, "flag")).settings()
             groups = settings.groups or 1
             # All that counts of C is how many bands it has, and that its columns have norm 1.
             column = np.full(groups, groups**-0.5)
@@ -79,7 +78,7 @@ def test_the_amplified_presets_have_the_epsilon_of_table_5_in_a_deployment_that_
 
 
 def test_no_epsilon_is_amplified_that_no_theorem_covers():
-    settings = layers.settings(layers.PRESETS.load("choquette2023-amplified-banded").layer)
+    settings = PRESETS.load("choquette2023-amplified-banded").layer.settings()
     schema = settings.participation()
     other = settings.privacy_plan(tff_mf.Tree(2052))
     fitting = settings.privacy_plan(tff_mf.BandedToeplitz(column=np.full(64, 0.125)))
@@ -116,30 +115,30 @@ def test_another_mechanism_or_noise_takes_the_options_of_the_first_away():
 
 def test_a_run_is_repeated_by_the_file_written_beside_it(tmp_path, monkeypatch):
     """From any folder, and by a release with other defaults: it has every setting."""
-    layer = layers.placed(resolved("pydoc-light", None, dataset='sqlite:a "file"\\', mechanism="a.safetensors"))
-    layers.write(layers.settings(layer), tmp_path)
+    layer = resolved("pydoc-light", None, dataset='sqlite:a "file"\\', mechanism="a.safetensors").placed()
+    layer.settings().write(tmp_path)
     monkeypatch.chdir(tmp_path)
     again = resolved(None, tmp_path / names.SETTINGS_TOML)
-    assert layers.settings(again) == layers.settings(layer)
-    given = {name for name, entry in layers.shown(again).items() if entry["value"] is not None}
+    assert again.settings() == layer.settings()
+    given = {name for name, entry in again.shown(RunSettings).items() if entry["value"] is not None}
     assert given == again.values.keys() == set(again.sources)
-    assert layers.placed(again).values == again.values
+    assert again.placed().values == again.values
 
 
 def test_a_run_is_resumed_with_what_it_began_with(tmp_path):
     layer = resolved("pydoc-light", None, epsilon=8.0)
-    assert layers.begun(layer, tmp_path) == layer
-    layers.write(layers.settings(layer), tmp_path)
+    assert layer.resumed(tmp_path, RunSettings) == layer
+    layer.settings().write(tmp_path)
     for given in ({}, {"epsilon": 8.0}, dict(layer.values)):
-        found = layers.begun(Layer.of(given, ""), tmp_path)
-        assert layers.settings(found) == layers.settings(layer)
+        found = Layer.of(given, "").resumed(tmp_path, RunSettings)
+        assert found.settings() == layer.settings()
     for given in ({"epsilon": 8.000000000000002}, {"noise_multiplier": 1.0}, {"bands": 3}):
         with pytest.raises(tff_mf.InputError, match=f"{next(iter(given))}=.* is not the setting"):
-            layers.begun(Layer.of(given, ""), tmp_path)
+            Layer.of(given, "").resumed(tmp_path, RunSettings)
     (tmp_path / names.SETTINGS_TOML).unlink()
     (tmp_path / "run.json").write_text("{}")
     with pytest.raises(tff_mf.InputError, match="lacks configuration"):
-        layers.begun(layer, tmp_path)
+        layer.resumed(tmp_path, RunSettings)
 
 
 def configured(**changes):
@@ -174,4 +173,4 @@ def test_another_sampling_takes_the_parameters_of_the_first_away():
         ({"sampling": "balls-in-bins", "groups": 3}, {"groups": 3, "epochs": 2}),
         ({"sampling": "chance"}, {"min_sep": 4, "max_participations": 3, "epochs": 2}),
     ):
-        assert dict(layers.laid([first, Layer.of(more, "")]).values) == {**left, **more}
+        assert dict(laid([first, Layer.of(more, "")]).values) == {**left, **more}

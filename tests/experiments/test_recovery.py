@@ -11,7 +11,8 @@ import run_folders
 import safetensors.numpy
 
 import tff_mf
-from tff_mf.experiments.runs import layers, names
+from tff_mf.experiments.runs import names
+from tff_mf.experiments.runs.settings import FLAG, Layer, RunSettings
 
 from .shared import StoppedError, invoke, rows, small_settings, stop_after, took_part, train
 from .small_runs import KILLED
@@ -84,8 +85,8 @@ def test_a_run_that_was_stopped_before_its_settings_were_written_has_them_once_i
     """Its next process may be killed too, and needs what the first one did not write."""
     with pytest.raises(StoppedError):
         run(small_data, tmp_path, resume=True, on_round=stop_after(1))
-    nothing = layers.Layer.of({}, layers.FLAG)
-    assert layers.settings(layers.begun(nothing, tmp_path)) == small_settings(privacy(), **ADAM)
+    nothing = Layer.of({}, FLAG)
+    assert nothing.resumed(tmp_path, RunSettings).settings() == small_settings(privacy(), **ADAM)
 
 
 FLAGS = shlex.split(

@@ -24,9 +24,9 @@ from outcomes import CRASHED, HANGS, Outcome
 import tff_mf
 from tff_mf import artifacts
 from tff_mf.base.errors import InputError
-from tff_mf.experiments import compare, reports
-from tff_mf.experiments.central import PRESETS
-from tff_mf.experiments.runs import initial_model, layers, ledger
+from tff_mf.experiments import central, compare, reports
+from tff_mf.experiments.runs import initial_model, ledger
+from tff_mf.experiments.runs.settings import PRESETS, Preset, PresetFolder, resolve
 from tff_mf.experiments.training import deployment
 
 _HANG_SECONDS = 120.0
@@ -182,19 +182,19 @@ def _settings() -> list[Reader]:
         return _as_toml(changed).encode(errors="surrogatepass")
 
     def config(path: pathlib.Path) -> Any:
-        return layers.settings(layers.resolve(None, path, {})[1])
+        return resolve(None, path, {})[1].settings()
 
-    def preset_reader(name: str, folder: layers.PresetFolder) -> Reader:
+    def preset_reader(name: str, folder: PresetFolder) -> Reader:
         originals = {each: folder.load(each) for each in folder.names()}
         files = [(folder.path / f"{each}.toml").read_bytes() for each in originals]
 
-        def load(self: layers.PresetFolder, each: Any) -> layers.Preset:
+        def load(self: PresetFolder, each: Any) -> Preset:
             # A preset that extends another must not read itself again.
             return originals[each] if isinstance(each, str) and each in originals else _load_preset(self, each)
 
         def read(path: pathlib.Path) -> Any:
             # Other presets, which a preset may extend, are not fuzzed.
-            with mock.patch.object(layers.PresetFolder, "load", load):
+            with mock.patch.object(PresetFolder, "load", load):
                 return folder.read("input", path)
 
         return Reader(name=name, made=_bytes_of(files), read=_OneFile(read))
@@ -202,12 +202,12 @@ def _settings() -> list[Reader]:
     return [
         Reader(name="run settings (TOML)", made=toml, read=_OneFile(config)),
         Reader(name="comparison (TOML)", made=toml, read=_OneFile(compare.read)),
-        preset_reader("preset (TOML)", layers.PRESETS),
-        preset_reader("preset of central training (TOML)", PRESETS),
+        preset_reader("preset (TOML)", PRESETS),
+        preset_reader("preset of central training (TOML)", central.PRESETS),
     ]
 
 
-_load_preset = layers.PresetFolder.load
+_load_preset = PresetFolder.load
 
 
 def _as_toml(value: Any) -> str:
