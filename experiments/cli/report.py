@@ -5,7 +5,6 @@ import pathlib
 import msgspec
 import rich_click as click
 
-from tff_mf.base import required_packages
 from tff_mf.base.errors import InputValueError
 
 from ..output.console import Markdown
@@ -71,15 +70,11 @@ def _checked(folder: pathlib.Path) -> Answer:
 
 def _written(folder: pathlib.Path) -> Answer:
     from .. import reports
-    from ..output.files import write_atomically
-    from ..runs import names, statements
+    from ..runs import statements
 
     begun = reports.has_begun(folder)
     made = reports.write(folder, realised=begun)
-    drawn = {}
-    if required_packages.is_installed("matplotlib"):
-        drawn = reports.pictures(folder)
-    write_atomically(folder / (names.REPORT_PAGE if begun else names.PLANNED_PAGE), reports.html(made, drawn))
+    reports.write_page(folder, made)
     if not begun:
         click.echo("by its files, nothing has run here: this is a plan", err=True)
     refused = begun and made.claim.state == statements.REFUSED

@@ -16,9 +16,8 @@ from .report import build as build
 from .report import check as check
 from .report import differing as differing
 from .report import has_begun as has_begun
-from .report import html as html
 from .report import markdown as markdown
-from .report import pictures as pictures
 from .report import read as read
 from .report import write as write
+from .report import write_page as write_page
 from .rules import judged as judged

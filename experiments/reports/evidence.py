@@ -186,7 +186,7 @@ def _seen(evidence: Evidence) -> Computed:
         # The same of those that the run claims.
         most = came.span // came.common_step + 1
         schemas.append(tff_mf.FixedEpoch(min_sep=came.common_step, max_participations=most))
-    bounds = [tff_mf.restart_sensitivity(run, rounds, each, restart_every=every) for each in schemas]
+    bounds = [tff_mf.restart_sensitivity(run, rounds, kind, restart_every=every) for kind in schemas]
     if rounds <= _MOST_ROUNDS_BY_PATTERN:
         # Rounds are counted from 0 there.
         patterns = [tuple(number - 1 for number in numbers) for numbers in evidence.rounds_by_client.values()]

@@ -22,7 +22,7 @@ import markdown as python_markdown
 import msgspec
 
 import tff_mf
-from tff_mf.base import checkpoint_files, strict_json
+from tff_mf.base import checkpoint_files, required_packages, strict_json
 from tff_mf.base import files as base_files
 from tff_mf.base.errors import InputError
 from tff_mf.base.strict_json import finite
@@ -317,7 +317,7 @@ def _plain(text: str) -> str:
 
 
 def markdown(report: Report, *, appendix: bool = True) -> str:
-    """Returns the page of a report, without what is not for publication; its appendix has the settings."""
+    """Returns the page of a report; its appendix quotes plan and run."""
     columns = [(name, getattr(report, name)) for name in ("planned", "realised") if getattr(report, name) is not None]
     page = _page().render(
         **msgspec.structs.asdict(report),
@@ -341,7 +341,7 @@ def html(report: Report, pictures: Mapping[str, bytes]) -> str:
     )
 
 
-def pictures(folder: pathlib.Path) -> dict[str, bytes]:
+def _pictures(folder: pathlib.Path) -> dict[str, bytes]:
     """Returns PNG files by their titles: the error of each round, and the accuracy, where they are known.
 
     The error is the standard deviation of the noise in a parameter of the sum of all released updates so far.
@@ -363,7 +363,7 @@ def pictures(folder: pathlib.Path) -> dict[str, bytes]:
         figure = matplotlib.figure.Figure(figsize=(6, 3), layout="constrained")
         axes = figure.subplots()
         axes.plot(*zip(*points, strict=True), color="#0072B2", marker="o" if len(points) < 30 else "")
-        axes.set(xlabel="round", ylabel=title, ylim=(0, None))
+        axes.set(title=title, xlabel="round", ylim=(0, 1.1 * max(value for _, value in points) or 1))
         axes.grid(alpha=0.3)
         content = io.BytesIO()
         figure.savefig(content, format="png", dpi=150)
@@ -382,14 +382,23 @@ def write(folder: pathlib.Path, *, realised: bool) -> Report:
         realised: Whether to write the final report; else the planned report.
     """
     report = build(folder, realised=realised)
-    as_json, as_markdown, _ = _names(realised=realised)
+    as_json, as_markdown, as_html = _names(realised=realised)
     stored, _ = _compared(folder / as_json, report)
     if stored is not None:
         words = {name: getattr(report, name) for name in ("made_by", "checked", "warnings")}
         report = msgspec.structs.replace(stored, **words)
     write_atomically(folder / as_json, report.as_text())
     write_atomically(folder / as_markdown, markdown(report))
+    if (folder / as_html).exists() and not _is_page_of(report, folder / as_html):
+        write_page(folder, report)
     return report
+
+
+def write_page(folder: pathlib.Path, report: Report) -> None:
+    """Writes a report as a web page, with pictures where Matplotlib is installed."""
+    drawn = _pictures(folder) if required_packages.is_installed("matplotlib") else {}
+    _, _, as_html = _names(realised=report.kind == "realised")
+    write_atomically(folder / as_html, html(report, drawn))
 
 
 def _names(*, realised: bool) -> tuple[str, str, str]:

@@ -94,7 +94,8 @@ def _participation(evidence: Evidence) -> str:
                 f"a client took part in rounds {', '.join(map(str, rounds))}, which the schema does not allow: "
                 f"{statements.bound_to(plan.participation)}"
             )
-    return f"{statements.seen(came.min_sep, came.max_participations)}; {statements.bound_to(plan.participation)}"
+    logged = statements.seen(came.min_sep, came.max_participations)
+    return f"{logged}; allowed: {statements.bound_to(plan.participation)}"
 
 
 def _sampler(evidence: Evidence) -> str:

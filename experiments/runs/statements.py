@@ -118,8 +118,8 @@ def claim(
     epsilon = amplified
     if epsilon is None:
         epsilon = math.inf if guarantee is None else guarantee.epsilon(refused.delta)
-    known = None if amplified is not None else guarantee
-    against += violations(0.0 if against else epsilon, refused.delta, refused.population, known)
+    gaussian = guarantee if amplified is None else None
+    against += violations(0.0 if against else epsilon, refused.delta, refused.population, gaussian)
     if against or refused.test_only:
         unique = [reason for index, reason in enumerate(against) if reason not in against[:index]]
         return msgspec.structs.replace(refused, reasons=unique)
@@ -222,12 +222,12 @@ def without_epsilon(value: Any) -> Any:
     """
     if isinstance(value, Mapping):
         return {
-            name: (dict.fromkeys(each) if isinstance(each, Mapping) else None)
+            name: (dict.fromkeys(field) if isinstance(field, Mapping) else None)
             if "epsilon" in name
-            else without_epsilon(each)
-            for name, each in value.items()
+            else without_epsilon(field)
+            for name, field in value.items()
         }
-    return [without_epsilon(each) for each in value] if isinstance(value, list | tuple) else value
+    return [without_epsilon(element) for element in value] if isinstance(value, list | tuple) else value
 
 
 def line(claim: Claim) -> str:
@@ -272,7 +272,7 @@ def stated(epsilon: float | None, whose: str, *, delta: float, adjacency: str, r
 def _refused(claim: Claim) -> str:
     if claim.test_only:
         return f"{TEST_ONLY}: the noise has a fixed seed."
-    against = [f"{each.field}: {each.text}" for each in claim.reasons]
+    against = [f"{reason.field}: {reason.text}" for reason in claim.reasons]
     more = f" (and {len(against) - 1} more)" if len(against) > 1 else ""
     # A reason may quote a damaged file: a line without a guarantee must not contain an ε from there.
     return f"{NO_EPSILON}: {''.join(against[:1])}".replace("ε≤", "ε ") + more

@@ -295,6 +295,10 @@ def test_a_report_of_a_run_that_goes_on_is_written_anew(tmp_path):
     run_folders.metrics(folder, 3)
     assert invoke("report", folder).exit_code == 1
     run(folder)
+    # Whoever goes on writes a page that is there again.
+    reports.write(folder, realised=True)
+    assert critical(folder) == []
+    assert "ε≤" in (folder / "report.html").read_text()
     assert "ε≤" in invoke("report", folder).stdout
     assert critical(folder) == []
 
