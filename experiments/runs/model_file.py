@@ -11,7 +11,8 @@ import safetensors.numpy
 from ...base.errors import InputValueError
 from .names import MODEL
 
-_TRAINABLE, _NON_TRAINABLE = "trainable", "non_trainable"
+# One field of the metadata: the format writes several in any order, and equal models have equal files.
+_ORDER = "order"
 
 
 def content(trainable: Mapping[str, np.ndarray], non_trainable: Mapping[str, np.ndarray]) -> bytes:
@@ -23,10 +24,8 @@ def content(trainable: Mapping[str, np.ndarray], non_trainable: Mapping[str, np.
         trainable: The weights that train, by their names, in the model's order.
         non_trainable: The others, likewise.
     """
-    order = {_TRAINABLE: list(trainable), _NON_TRAINABLE: list(non_trainable)}
-    return safetensors.numpy.save(
-        {**trainable, **non_trainable}, metadata={kind: json.dumps(names) for kind, names in order.items()}
-    )
+    order = json.dumps([list(trainable), list(non_trainable)])
+    return safetensors.numpy.save({**trainable, **non_trainable}, metadata={_ORDER: order})
 
 
 def names(metadata: Mapping[str, str] | None, tensors: Iterable[str]) -> tuple[list[str], list[str]]:
@@ -37,9 +36,9 @@ def names(metadata: Mapping[str, str] | None, tensors: Iterable[str]) -> tuple[l
     Raises:
         ValueError: If the metadata are not those of the tensors.
     """
-    if metadata is None or _TRAINABLE not in metadata:
+    if metadata is None or _ORDER not in metadata:
         return sorted(tensors, key=lambda name: (int(name) if name.isdecimal() else 0, name)), []
-    trainable, others = (json.loads(metadata.get(kind, "[]")) for kind in (_TRAINABLE, _NON_TRAINABLE))
+    trainable, others = json.loads(metadata[_ORDER])
     if sorted([*trainable, *others]) != sorted(tensors):
         raise ValueError("its metadata name other tensors than it has")
     return trainable, others

@@ -160,3 +160,11 @@ def test_a_run_from_a_model_of_the_same_clients_states_no_epsilon(small_data, tm
         headline = reports.build(folder, realised=realised).headline
         assert headline.startswith("NO ε CAN BE STATED")
         assert "on the same data set" in headline
+
+
+def test_equal_models_have_equal_files():
+    weights = {f"layer/{index}": np.full(3, index, np.float32) for index in (2, 0, 1)}
+    contents = {model_file.content(weights, {"average": np.zeros(2)}) for _ in range(20)}
+    assert len(contents) == 1
+    trainable, others = model_file.read(contents.pop())
+    assert (list(trainable), list(others)) == (list(weights), ["average"])
