@@ -28,7 +28,7 @@ VERSION = 1
 
 
 class ReportCounts(Record):
-    """Counts of the device reports of one or several rounds.
+    """Counts of the device reports of a round.
 
     Attributes:
         came: Reports that arrived.
@@ -38,9 +38,8 @@ class ReportCounts(Record):
         refused: Reports that are not in the sum, by reason.
 
     Example:
-        >>> one = ReportCounts(came=5, counted=4, clipped=1, zeroed=0, refused={"late": 1})
-        >>> (one + one).refused, one.bad
-        ({'late': 2}, 2)
+        >>> ReportCounts(came=5, counted=4, clipped=1, zeroed=0, refused={"late": 1}).bad
+        2
     """
 
     came: CountOrZero
@@ -56,10 +55,6 @@ class ReportCounts(Record):
         consistent = self.came == self.counted + sum(self.refused.values())
         if min(numbers) < 0 or not consistent or self.clipped + self.zeroed > self.counted:
             raise InputValueError(f"{self!r} contradicts itself: each report that came is counted or refused.")
-
-    def __add__(self, other: "ReportCounts") -> "ReportCounts":
-        numbers = {name: getattr(self, name) + getattr(other, name) for name in self.__struct_fields__[:-1]}
-        return ReportCounts(**numbers, refused=dict(Counter(self.refused) + Counter(other.refused)))
 
     @property
     def bad(self) -> int:

@@ -104,10 +104,6 @@ class ServerLoop:
         """The round that was begun last, or after which the run was resumed; 0 before the first."""
         return self._last or 0
 
-    def reports(self, round_number: int) -> ReportCounts | None:
-        """Returns the counts of a round's reports, if it was released with them."""
-        return self._book.record.reports.get(round_number)
-
     def rounds_of(self, client: str) -> list[int]:
         """Returns the rounds that a client was chosen for, also in attempts that were given up."""
         return list(self._past.get(client, ()))

@@ -122,6 +122,20 @@ def test_noise_and_rate_are_those_that_the_run_began_with(folder):
     assert run_record.begun_record(folder / "none") is None
 
 
+def test_a_plan_or_an_artifact_that_was_changed_on_disk_is_refused(folder):
+    """Also where whoever goes on takes both from the disk."""
+    path, before = folder / "plan.json", (folder / "plan.json").read_text()
+    assert '"noise_multiplier": 5.0' in before
+    path.write_text(before.replace('"noise_multiplier": 5.0', '"noise_multiplier": 0.5'))
+    with pytest.raises(InputError, match=r"plan\.json.* was changed since the run began"):
+        reports.write_record(folder, tff_mf.Plan.load(folder))
+    path.write_text(before)
+    reports.write_record(folder, tff_mf.Plan.load(folder))
+    tff_mf.save(tff_mf.Identity(), folder / "mechanism.safetensors")
+    with pytest.raises(InputError, match=r"mechanism_sha256=.* is not the setting"):
+        reports.write_record(folder, tff_mf.Plan.load(folder))
+
+
 def test_a_ledger_of_a_newer_release_is_not_added_to(folder):
     path = folder / "newer.jsonl"
     path.write_text((folder / "ledger.jsonl").read_text().replace('"version":1', '"version":2'))
