@@ -60,4 +60,6 @@ with guard.open_guard(folder, plan, sampler="uniform, of those allowed", populat
         as_bytes = {name: tf.io.serialize_tensor(value).numpy() for name, value in state.items()}
         guarded.finish({name: np.frombuffer(value, np.uint8) for name, value in as_bytes.items()})
         print(f"round {number} is released")  # only now its model may leave the server
+    weights = {name: value.numpy() for name, value in state.items() if "global_model_weights__trainable" in name}
+    (folder / "model.safetensors").write_bytes(safetensors.numpy.save(weights))
     print(guarded.end())  # deletes the states too, with the keys of the noise
