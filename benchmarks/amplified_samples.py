@@ -48,7 +48,7 @@ def certified(column, rounds: int, min_sep: int, probability: float, sigma: floa
     run = sampling.run(Question(mechanism=mechanism, rounds=rounds, sampling=sampling, samples=samples))
     if bins:
         return run.directions(run.gram, sigma, DELTA, FAILURE * DELTA / 2)
-    return run.directions(sigma, DELTA, run.columns, share=1.0)
+    return run.directions(sigma, DELTA, run.columns, FAILURE / 2 * DELTA)
 
 
 def main() -> None:

@@ -119,7 +119,7 @@ class Asked:
 
     def noised(self, noise_multiplier: float, delta: float) -> dict[str, Any]:
         """Returns the guarantee of σ for whoever knows the cohorts, with what a grid costs, and the error."""
-        run, charge, grid = self.question.answered(noise_multiplier), self.question.charge(noise_multiplier), {}
+        run, charge, grid = self.question.guarantee(noise_multiplier), self.question.charge(noise_multiplier), {}
         if charge is not None and self.setting.grid is not None:
             grid = {"grid_bits": self.setting.grid.bits, "dimension": self.setting.dimension}
             grid |= {"grid_mu": charge.mu, "grid_tail": charge.tail}
@@ -148,19 +148,19 @@ class Asked:
 
     def claim(self, noise_multiplier: float, delta: float) -> statements.Claim:
         """Returns the claim of σ for whoever knows the cohorts."""
-        guarantee = self.question.answered(noise_multiplier)
+        guarantee = self.question.guarantee(noise_multiplier)
         return statements.of_setting(self.setting, guarantee, delta=delta, **self.flags.cohorts)
 
     def compared(self, noise_multiplier: float, delta: float) -> dict[str, Any]:
         """Returns ε as others compute it."""
-        run = self.question.answered(noise_multiplier)
+        run = self.question.guarantee(noise_multiplier)
         return {"epsilon_by_pld": run.epsilon_by_pld(delta), "epsilon_from_zcdp": run.epsilon_from_zcdp(delta)}
 
     def amplified(self, noise_multiplier: float, delta: float) -> dict[str, Any]:
         """Returns ε with amplification, in its own entries, if the sampling amplifies where cohorts are secret."""
         if self.secret is None or self.drawn is None:
             return {}
-        level, rounds = self.secret.answered(noise_multiplier).at(delta=delta), self.setting.rounds
+        level, rounds = self.secret.guarantee(noise_multiplier).at(delta=delta), self.setting.rounds
         return {
             "amplified_epsilon": level.epsilon,
             "amplified_bound": level.theorem,
@@ -180,7 +180,7 @@ class Asked:
             **facts,
             "amplified_noise_multiplier": sigma,
             **self.amplified(sigma, delta),
-            "epsilon_if_cohorts_are_known": self.question.answered(sigma).epsilon(delta),
+            "epsilon_if_cohorts_are_known": self.question.guarantee(sigma).epsilon(delta),
         }
 
     def answer(

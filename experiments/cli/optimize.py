@@ -78,7 +78,7 @@ def optimize(kind: str, out: str, **given: Any) -> Answer:
 
 def _check(kind: str, flags: Flags) -> None:
     """Refuses options that do not go with a kind, or with each other, before a search."""
-    validation.one_of("kind", kind, (*by_name.searched(), _STRUCTURED))
+    validation.one_of("kind", kind, (*by_name.SEARCHES, _STRUCTURED))
     for name in _OWN:
         value = getattr(flags, name)
         if value is not None and kind != _STRUCTURED:

@@ -204,7 +204,7 @@ def _amplified(
         "sampling": str(sampling),
         "amplified_noise_multiplier": sigma,
         **asked.amplified(sigma, planned.delta),
-        "epsilon_if_cohorts_are_known": asked.question.answered(sigma).epsilon(planned.delta),
+        "epsilon_if_cohorts_are_known": asked.question.guarantee(sigma).epsilon(planned.delta),
         "rms_error": sigma * setting.errors(secret.mechanism).rms,
         "instead": [str(other) for other in secret.alternatives],
     }

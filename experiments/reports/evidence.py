@@ -222,5 +222,5 @@ def _computed(
     )
     sensitivity = sensitivity or question.sensitivity
     if plan.insecure_seed is None and plan.noise_multiplier:
-        guarantee = question.answered(plan.noise_multiplier, sensitivity)
+        guarantee = question.guarantee(plan.noise_multiplier, sensitivity)
     return Computed(guarantee=guarantee, sensitivity=sensitivity, reached=reached)

@@ -3,6 +3,7 @@
 import tff_mf
 from tff_mf.accounting import bands_and_norm
 from tff_mf.accounting.question import Question
+from tff_mf.accounting.secret import FAILURE
 
 
 def cyclic(mechanism, rounds, *, population, clients_per_round):
@@ -53,4 +54,4 @@ def min_sep_directions(mechanism, rounds, *, min_sep, probability, noise_multipl
     """Returns the bounds of both directions of b-min-sep sampling, to remove a client and to add one."""
     sampling = tff_mf.BMinSep(min_sep=min_sep, probability=probability)
     run = sampling.run(Question(mechanism=mechanism, rounds=rounds, sampling=sampling, samples=samples))
-    return run.directions(noise_multiplier, delta, run.columns, share=1.0)
+    return run.directions(noise_multiplier, delta, run.columns, FAILURE / 2 * delta)

@@ -12,7 +12,7 @@ from tests.tff_mf import secret_rounds_oracle as oracle
 from tests.tff_mf.samplings import min_sep_directions, min_sep_level
 from tff_mf.accounting import b_min_sep
 from tff_mf.accounting.b_min_sep import Add, Chain, columns_of
-from tff_mf.accounting.betting import Claim, strongest
+from tff_mf.accounting.betting import certified_count
 from tff_mf.numerics import gaussian
 
 BANDED = tff_mf.BandedToeplitz(column=[1.0, 0.6])
@@ -41,7 +41,7 @@ def test_sums_over_histories(setting):
     add, encoder, histories, chances = parts(*setting)
     chain = add.chain
     assert chances.sum() == pytest.approx(1, rel=1e-12)
-    assert chances @ histories == pytest.approx(np.full(chain.rounds, chain.share), rel=1e-12)
+    assert chances @ histories == pytest.approx(np.full(chain.rounds, chain.cohort_probability), rel=1e-12)
     outputs = np.random.default_rng(1).standard_normal((7, chain.rounds)) * 2
     added = histories @ encoder.T
     ratios = np.exp(outputs @ added.T - np.sum(added**2, axis=1) / 2) @ chances
@@ -96,15 +96,15 @@ def test_false_claims_fail():
     direction, encoder, histories, chances = parts(3, 2, 0.3)
     generator = np.random.default_rng(4)
     exact = oracle.quadrature(encoder, histories, chances, 1.0, 0.2, remove=False, points=121)
-    claims = [Claim(epsilon=0.2, mean=0.99 * exact)]
-    wrong = sum(strongest(direction, claims, samples=500, failure=0.05, generator=generator) for _ in range(30))
+    level = {"samples": 500, "failure": 0.05, "generator": generator}
+    wrong = sum(certified_count(direction, [0.2], 0.99 * exact, **level) for _ in range(30))
     assert wrong <= 6
 
 
 def test_probability_of_a_population():
     """As the sampler has it, on average m clients take part."""
     p = tff_mf.BMinSep.of_population(population=400, clients_per_round=8, min_sep=10).probability
-    assert 400 * Chain(rounds=1, min_sep=10, probability=p).share == pytest.approx(8)
+    assert 400 * Chain(rounds=1, min_sep=10, probability=p).cohort_probability == pytest.approx(8)
     with pytest.raises(ValueError, match="need 500 clients, but population=400"):
         tff_mf.BMinSep.of_population(population=400, clients_per_round=5, min_sep=100)
 

@@ -250,18 +250,18 @@ def moved_delta(epsilon, weights, means, charge):
     return found
 
 
-def charged(sampling, mechanism, charge, delta, **share):
+def charged(sampling, mechanism, charge, delta):
     """Returns ε of a run of two rounds that costs this charge, or what is smaller for known rounds."""
     run = sampling.run(Question(mechanism=mechanism, rounds=2, sampling=sampling, samples=20_000))
-    return run.charged(SIGMA, delta, charge, **share).epsilon
+    return run.charged(SIGMA, delta, charge).epsilon
 
 
 def in_bins(charge, delta):
-    return charged(tff_mf.BallsInBins(groups=2), TWO_BANDS, charge, delta, share=1.0)
+    return charged(tff_mf.BallsInBins(groups=2), TWO_BANDS, charge, delta)
 
 
 def min_sep(charge, delta):
-    return charged(tff_mf.BMinSep(min_sep=2, probability=0.3), TWO_BANDS, charge, delta, share=1.0)
+    return charged(tff_mf.BMinSep(min_sep=2, probability=0.3), TWO_BANDS, charge, delta)
 
 
 def cyclic(charge, delta):
@@ -308,8 +308,8 @@ def test_epsilon_covers_laws_that_are_moved_for_each_choice_of_rounds(name, cost
 def test_epsilon_covers_every_sign_of_what_a_client_sends_where_c_has_an_entry_below_zero(sampling, weights):
     """The worst contributions change their signs; equal ones are far below them."""
     signed = tff_mf.BandedToeplitz(column=[1.0, -0.5])
-    epsilon = charged(sampling, signed, None, DELTA, share=1.0)
-    assert epsilon == pytest.approx(charged(sampling, TWO_BANDS, None, DELTA, share=1.0), rel=0.02)
+    epsilon = charged(sampling, signed, None, DELTA)
+    assert epsilon == pytest.approx(charged(sampling, TWO_BANDS, None, DELTA), rel=0.02)
     worst = {}
     for signs in itertools.product((1, -1), repeat=2):
         means = np.array([[signs[0], -0.5 * signs[0]], [0, signs[1]], [0, 0]]) / SIGMA

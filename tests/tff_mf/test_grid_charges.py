@@ -67,14 +67,14 @@ def test_a_sensitivity_that_is_known_takes_the_place_of_the_schemas():
         is charge
         == grid_charge.charge(mechanism, 40, 4, noise_multiplier=3.0, grid=GRID, dimension=10**6)
     )
-    assert question.known(3.0, question.sensitivity) == question.known(3.0) == question.answered(3.0)
+    assert question.unamplified(3.0, question.sensitivity) == question.unamplified(3.0) == question.guarantee(3.0)
     less = tff_mf.pattern_sensitivity(mechanism.cast_to_float32(), 40, [(0, 20)])
-    found, expected = question.known(3.0, less), 2 * (less.value + charge.sensitivity) / 3.0 + 2 * charge.mu
-    assert expected <= found.mu < question.known(3.0).mu
+    found, expected = question.unamplified(3.0, less), 2 * (less.value + charge.sensitivity) / 3.0 + 2 * charge.mu
+    assert expected <= found.mu < question.unamplified(3.0).mu
     assert found.mu == pytest.approx(expected, rel=1e-9)
     on_real_numbers = dataclasses.replace(question, grid=None, dimension=None)
     assert on_real_numbers.charge(3.0) is question.charge(0.0) is None
-    assert on_real_numbers.known(3.0, less).mu == pytest.approx(2 * less.value / 3.0, rel=1e-9)
+    assert on_real_numbers.unamplified(3.0, less).mu == pytest.approx(2 * less.value / 3.0, rel=1e-9)
 
 
 def test_the_charge_of_the_papers_model():

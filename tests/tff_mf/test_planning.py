@@ -117,7 +117,7 @@ def test_a_run_guarantees_what_its_sums_and_its_counts_do_together(adjacency, gr
         grid=grid,
         dimension=None if grid is None else dimension,
     )
-    found = question.answered(sigma)
+    found = question.guarantee(sigma)
     mu, tail = sums_and_counts(BLT, every, sigma, stddev, grid, dimension, adjacency)
     assert found.adjacency == adjacency
     assert mu * (1 - 1e-12) <= found.mu <= mu * (1 + 1e-9)

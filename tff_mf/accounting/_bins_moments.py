@@ -131,8 +131,8 @@ def moment_delta(pair: Pair, moments: Moments, epsilon: float, near: float, *, r
     below, chance = (0.0, 0.0) if remove else _smallest(pair, near * _SHARE_BELOW)
     few, many = (_points(pair, moments, epsilon, below, count) for count in (_FEW, _MANY))
     coefficients = _program(moments, few, _integrand(pair, epsilon, few, below, remove=remove), near)
-    found = _proven(moments, coefficients, many, _integrand(pair, epsilon, many, below, remove=remove), below, remove)
-    return found * (1 + DELTA_SLACK) + chance
+    heights = _integrand(pair, epsilon, many, below, remove=remove)
+    return _proven(moments, coefficients, many, heights, below, remove) * (1 + DELTA_SLACK) + chance
 
 
 def _smallest(pair: Pair, chance: float) -> tuple[float, float]:

@@ -17,9 +17,9 @@ from tff_mf.accounting.betting import (
     DirectionBound,
     Sample,
     certified_epsilon,
-    decided,
     growth,
     is_hopeless,
+    level_of,
 )
 from tff_mf.accounting.entries import magnitudes_of
 from tff_mf.accounting.guarantee import Level
@@ -103,13 +103,9 @@ class BMinSep(SecretSampling):
     Example:
         >>> from tff_mf import BandedToeplitz, guarantee
         >>> run = (BandedToeplitz(column=[1.0, 0.5]), 20, BMinSep(min_sep=2, probability=0.05))
-        >>> found = guarantee(*run, noise_multiplier=1.0).at(delta=1e-3)
-        >>> found.theorem, found.bound
+        >>> level = guarantee(*run, noise_multiplier=1.0).at(delta=1e-3)
+        >>> level.theorem, level.bound
         ('moments of b-min-sep sampling', 'proved')
-
-    Raises:
-        InputTypeError: If a field is of the wrong type.
-        InputValueError: If a field is out of range.
     """
 
     min_sep: int
@@ -130,10 +126,6 @@ class BMinSep(SecretSampling):
         Example:
             >>> BMinSep.of_population(min_sep=11, population=1000, clients_per_round=10).probability
             0.011111111111111112
-
-        Raises:
-            InputTypeError: If an argument is not a whole number.
-            InputValueError: If an argument is out of range.
         """
         population, apart = validation.whole("population", population), validation.whole("min_sep", min_sep)
         size = validation.whole("clients_per_round", clients_per_round)
@@ -176,12 +168,12 @@ class BMinSep(SecretSampling):
         """Returns a run of a mechanism of at most b bands."""
         rounds = question.mechanism.check(question.rounds)
         chain = Chain(rounds=rounds, min_sep=self.min_sep, probability=self.probability)
-        turns = -(-rounds // self.min_sep)
+        participations = -(-rounds // self.min_sep)
         return BMinSepRun(
             chain=chain,
             columns=columns_of(question.mechanism, rounds, self.min_sep),
             samples=question.samples,
-            charge_of=question.charge_of(turns, needs_bands=True),
+            charge_of=question.charge_of(participations, needs_bands=True),
         )
 
 
@@ -220,7 +212,7 @@ class Chain:
     probability: float
 
     @property
-    def share(self) -> float:
+    def cohort_probability(self) -> float:
         """The probability of each round to have the client in its cohort."""
         return self.probability / (1 + (self.min_sep - 1) * self.probability)
 
@@ -270,29 +262,33 @@ class BMinSepRun(SecretRun):
     columns: np.ndarray
     samples: int
 
-    def about(self, sigma: float, delta: float) -> float:
-        return gaussian.epsilon_from_delta(delta, self.known_mu(self.columns, sigma))
+    def rough_epsilon(self, sigma: float, delta: float) -> float:
+        return gaussian.epsilon_from_delta(delta, self.unamplified_mu(self.columns, sigma))
 
-    def known_mu(self, columns: np.ndarray, sigma: float) -> float:
+    def unamplified_mu(self, columns: np.ndarray, sigma: float) -> float:
         """Returns μ of a client whose rounds are known: rounds that are b apart share no row of C."""
         squares, best = np.sum(columns**2, axis=1), np.zeros(len(columns) + self.chain.min_sep)
         for t in range(len(columns) - 1, -1, -1):
             best[t] = max(best[t + 1], squares[t] + best[t + self.chain.min_sep])
         return gaussian.mu_of(math.sqrt(best[0]) * (1 + _ENTRY_ERROR), sigma)
 
-    def ideal(self, sigma: float, delta: float, *, change: float, share: float) -> Level:
+    def ideal(self, sigma: float, delta: float, *, change: float, failure_share: float) -> Level:
         # No entry of C̃ is larger by more than the change of its column, and it is 0 where C has 0: inner products grow
         # with the entries.
         columns = self.columns + change * (self.columns > 0)
-        remove, add = self.directions(sigma, delta, columns, share=share)
-        return decided(remove, add, delta=delta, failure=FAILURE * delta * share)
+        failure = FAILURE * delta * failure_share
+        remove, add = self.directions(sigma, delta, columns, failure / 2)
+        return level_of(remove, add, delta=delta, failure=failure)
 
     def directions(
-        self, sigma: float, delta: float, columns: np.ndarray, *, share: float
+        self, sigma: float, delta: float, columns: np.ndarray, failure: float
     ) -> tuple[DirectionBound, DirectionBound]:
-        """Returns ε of real numbers for the run with the client against the run without it, and for the opposite."""
+        """Returns ε for the run with the client against the run without it, and for the opposite.
+
+        A certificate by sampling may fail with the probability `failure`.
+        """
         chain, columns = self.chain, columns * (1 + _ENTRY_ERROR)
-        most = gaussian.epsilon_from_delta(delta, self.known_mu(columns, sigma))
+        most = gaussian.epsilon_from_delta(delta, self.unamplified_mu(columns, sigma))
         plain = DirectionBound(value=most, estimate=most, bound="unamplified")
         if not 0 < most < math.inf or float(np.max(np.sum(columns**2, axis=1))) >= _LARGEST_VARIANCE * sigma**2:
             return plain, plain
@@ -305,7 +301,7 @@ class BMinSepRun(SecretRun):
         if add.value > remove.value:
             is_long = add.bound == _MOMENTS and chain.rounds > _MOST_SAMPLED_ROUNDS
             samples = min(self.samples, _MOST_SAMPLED // chain.rounds) if is_long else self.samples
-            add = _sampled(chain, columns / sigma, add, delta, samples, FAILURE / 2 * delta * share)
+            add = _sampled(chain, columns / sigma, add, delta, samples, failure)
         return remove, add
 
 
@@ -334,7 +330,7 @@ class Add(AddDirection):
         """g, float64 `[rounds]`."""
         mean, rounds = np.zeros(self.chain.rounds), self.chain.rounds
         for offset in range(self.columns.shape[1]):
-            mean[offset:] += self.chain.share * self.columns[: rounds - offset, offset]
+            mean[offset:] += self.chain.cohort_probability * self.columns[: rounds - offset, offset]
         return mean
 
     def exponents(self, outputs: np.ndarray) -> np.ndarray:
@@ -357,7 +353,7 @@ class Add(AddDirection):
 
     @property
     def half(self) -> float:
-        return self.chain.share * float(self._squares.sum()) / 2
+        return self.chain.cohort_probability * float(self._squares.sum()) / 2
 
     @property
     def least(self) -> float:
@@ -373,27 +369,27 @@ class Add(AddDirection):
 
 
 def _sampled(
-    chain: Chain, columns: np.ndarray, known: DirectionBound, delta: float, samples: int, failure: float
+    chain: Chain, columns: np.ndarray, proved: DirectionBound, delta: float, samples: int, failure: float
 ) -> DirectionBound:
-    """Returns the smaller of `known` and of ε that samples certify; none are drawn if they cannot be a tenth below."""
-    aim = _HOPED * known.value
+    """Returns the smaller of `proved` and of ε that samples certify; none are drawn if they cannot be a tenth below."""
+    aim = _HOPED * proved.value
     proposals = [Add(chain=chain, columns=columns, shift=shift) for shift in _SHIFTS]
-    hopeful = [each for each in proposals if not is_hopeless(each, aim, delta, samples=samples, failure=failure)]
+    hopeful = [add for add in proposals if not is_hopeless(add, aim, delta, samples=samples, failure=failure)]
     # Nothing is below 0.
     if not hopeful or not aim:
-        return known
-    generator, epsilon = np.random.default_rng(), known.value
+        return proved
+    generator, epsilon = np.random.default_rng(), proved.value
     for _ in range(2):
-        first = min(hopeful, key=lambda each: each.most(epsilon))
-        epsilon = _estimate(first.sample(_PILOT, generator), delta, known.value)
+        first = min(hopeful, key=lambda add: add.most(epsilon))
+        epsilon = _estimate(first.sample(_PILOT, generator), delta, proved.value)
     # By which a bet on a tenth more than the mean grows fastest.
-    likely = sorted(hopeful, key=lambda each: each.most(epsilon))[:_LIKELY]
-    pilots = [each.sample(_PILOT, generator) for each in likely]
-    growths = [growth(pilot.values(epsilon), each.most(epsilon)) for each, pilot in zip(likely, pilots, strict=True)]
+    likely = sorted(hopeful, key=lambda add: add.most(epsilon))[:_LIKELY]
+    pilots = [add.sample(_PILOT, generator) for add in likely]
+    growths = [growth(pilot.values(epsilon), add.most(epsilon)) for add, pilot in zip(likely, pilots, strict=True)]
     best = int(np.argmax(growths))
-    estimate = _estimate(pilots[best], delta, known.value)
+    estimate = _estimate(pilots[best], delta, proved.value)
     drawn = {"samples": samples, "failure": failure, "generator": generator}
-    certified = certified_epsilon(known, likely[best], max(estimate, FINEST * known.value), delta, **drawn)
+    certified = certified_epsilon(proved, likely[best], max(estimate, FINEST * proved.value), delta, **drawn)
     return dataclasses.replace(certified, estimate=min(estimate, certified.value))
 
 
@@ -417,7 +413,7 @@ def epsilons(columns: np.ndarray, chain: Chain, *, delta: float, most: float) ->
         columns: The columns of C/σ, from the diagonal down, at least 0, float64 `[rounds, bands]`.
         chain: The sampling; b is at least the number of bands.
         delta: δ.
-        most: An ε that is known otherwise.
+        most: Another bound on ε.
     """
     mu = gaussian.mu_of(math.sqrt(float(np.max(np.sum(columns**2, axis=1)))) * (1 + _SLACK), 1.0)
     if mu == 0:
@@ -434,7 +430,7 @@ def products_of(columns: np.ndarray) -> np.ndarray:
     """Returns the largest ⟨c_t, c_(t − d)⟩ of all t for d = 0, …, b̂ − 1, float64 `[bands]`."""
     rounds, bands = columns.shape
     products = [np.sum(columns[d:, : bands - d] * columns[: rounds - d, d:], axis=1) for d in range(bands)]
-    return np.array([np.max(each, initial=0.0) for each in products])
+    return np.array([np.max(of_rounds, initial=0.0) for of_rounds in products])
 
 
 def dominating(columns: np.ndarray) -> list[np.ndarray]:
@@ -445,15 +441,15 @@ def dominating(columns: np.ndarray) -> list[np.ndarray]:
         [0.791, 0.791]
     """
     products, bands = products_of(columns), columns.shape[1]
-    found = []
+    dominating_columns = []
     for shape in _SHAPES:
         column = np.max(columns, axis=0) ** shape
         own = np.array([float(column[: bands - d] @ column[d:]) for d in range(bands)])
         # Where both are 0, nothing has to be dominated.
         scale = np.max(np.where(products > 0, products, 0.0) / np.where(own > 0, own, 1.0))
         if np.all(own[products > 0] > 0):
-            found.append(column * math.sqrt(scale) * (1 + _SLACK))
-    return found
+            dominating_columns.append(column * math.sqrt(scale) * (1 + _SLACK))
+    return dominating_columns
 
 
 def log_moments(column: np.ndarray, orders: np.ndarray, chain: Chain) -> np.ndarray:
@@ -469,10 +465,10 @@ def log_moments(column: np.ndarray, orders: np.ndarray, chain: Chain) -> np.ndar
     # A row has the last round of its window at the diagonal.
     means = math.sqrt(bands) * column[::-1]
     largest = float(np.max(means))
-    found = np.full(len(orders), math.inf)
+    bounds = np.full(len(orders), math.inf)
     small = (orders * largest + _REACH) * largest < _LARGEST_EXPONENT
     if not np.any(small):
-        return found
+        return bounds
     powers = orders[small, np.newaxis].astype(float)
     points = np.arange(-_REACH, float(np.max(powers)) * largest + _REACH + _STEP, _STEP)
     ratios = np.exp(np.multiply.outer(means, points) - np.square(means)[:, np.newaxis] / 2)
@@ -495,8 +491,8 @@ def log_moments(column: np.ndarray, orders: np.ndarray, chain: Chain) -> np.ndar
     computed = len(totals) - 1
     # Of the rows modulo b̂, some have a window more.
     ends = [totals[min(k, computed)] + max(0, k - computed) * np.log(growth) for k in (windows, windows + 1)]
-    found[small] = powers[:, 0] * ((bands - longer) * ends[0] + longer * ends[1]) / bands * (1 + _SLACK)
-    return found
+    bounds[small] = powers[:, 0] * ((bands - longer) * ends[0] + longer * ends[1]) / bands * (1 + _SLACK)
+    return bounds
 
 
 def _before_window(
@@ -508,16 +504,16 @@ def _before_window(
     of the weights of the points.
     """
     (bands, _), apart = ratios.shape, rest.shape[1]
-    found = np.empty_like(rest)
-    found[:, bands:] = rest[:, : apart - bands]
+    before = np.empty_like(rest)
+    before[:, bands:] = rest[:, : apart - bands]
     after = np.repeat(rest[:, :1], len(logs), axis=1)
     for r in range(bands - 1, -1, -1):
         joined = rest[:, apart - bands + r, np.newaxis] * ratios[r]
         after = joined if probability == 1 else (1 - probability) * after + probability * joined
         terms = powers * np.log(after) + logs
         top = np.max(terms, axis=1)
-        found[:, r] = np.exp((top + np.log(np.sum(np.exp(terms - top[:, np.newaxis]), axis=1))) / powers[:, 0])
-    return found * (1 + _GROWTH_SLACK + bands * 2.0**-50)
+        before[:, r] = np.exp((top + np.log(np.sum(np.exp(terms - top[:, np.newaxis]), axis=1))) / powers[:, 0])
+    return before * (1 + _GROWTH_SLACK + bands * 2.0**-50)
 
 
 def log_moment_of_tuples(products: np.ndarray, order: int, chain: Chain) -> float | None:
@@ -561,7 +557,7 @@ def log_moment_of_tuples(products: np.ndarray, order: int, chain: Chain) -> floa
         before.append(places[rows])
         after.append(place(moved))
         weights.append(np.exp(logs))
-    sources, targets, factors = (np.concatenate(each) for each in (before, after, weights))
+    sources, targets, factors = (np.concatenate(arrays) for arrays in (before, after, weights))
     counts = np.stack([np.count_nonzero(ages == age, axis=1) for age in range(min_sep)], axis=1)
     logs = math.lgamma(order + 1) - np.sum(gammaln(counts + 1), axis=1) + np.sum(np.log(chain.start)[ages], axis=1)
     sums, log_scale = np.zeros(tuples), 0.0
@@ -580,32 +576,32 @@ def _remove(columns: np.ndarray, chain: Chain, delta: float) -> float:
         """Returns the smallest ε of a few orders, its order, and the orders beside it."""
         orders = np.unique(np.geomspace(low, high, _ORDERS).round().astype(int))
         moments = log_moments(column, orders, chain)
-        found = [_of_moment(log, m - 1.0, delta) for log, m in zip(moments, orders, strict=True)]
-        near = [orders[place] for place in np.clip(int(np.argmin(found)) + np.arange(-1, 2), 0, len(orders) - 1)]
-        return min(found), float(near[1]), float(near[0]), float(near[2])
+        values = [_of_moment(log, m - 1.0, delta) for log, m in zip(moments, orders, strict=True)]
+        near = [orders[place] for place in np.clip(int(np.argmin(values)) + np.arange(-1, 2), 0, len(orders) - 1)]
+        return min(values), float(near[1]), float(near[0]), float(near[2])
 
     first = [(*tried(column, 2, _MOST_ORDER), column) for column in dominating(columns)]
-    found, order = min([(math.inf, 2.0), *(each[:2] for each in first)])
+    smallest, order = min([(math.inf, 2.0), *(trial[:2] for trial in first)])
     # ε rises steeply beyond some orders, so that few of them hardly tell which column is best.
     for epsilon, best, low, high, column in first:
-        while epsilon <= _RISEN * found < math.inf and high - low > 2:
+        while epsilon <= _RISEN * smallest < math.inf and high - low > 2:
             width = high - low
             epsilon, best, low, high = tried(column, low, high)
-            found, order = min((found, order), (epsilon, best))
+            smallest, order = min((smallest, order), (epsilon, best))
             if high - low >= width:
                 break
-    return min(found, _of_tuples(products_of(columns), int(order), chain, delta))
+    return min(smallest, _of_tuples(products_of(columns), int(order), chain, delta))
 
 
 def _of_tuples(products: np.ndarray, order: int, chain: Chain, delta: float) -> float:
     """Returns the smallest ε by tuples, of orders from this one on; infinity if there are too many of them."""
-    found = math.inf
+    smallest = math.inf
     while (log := log_moment_of_tuples(products, order, chain)) is not None:
         epsilon = _of_moment(log, order - 1.0, delta)
-        if epsilon > found:
+        if epsilon > smallest:
             break
-        found, order = epsilon, max(order + 1, round(order * _NEXT_ORDER))
-    return found
+        smallest, order = epsilon, max(order + 1, round(order * _NEXT_ORDER))
+    return smallest
 
 
 def thinning(min_sep: int, probability: float) -> tuple[float, float]:
@@ -639,16 +635,16 @@ def log_inverse_moment(mu: float, s: float, chain: Chain, bands: int) -> float |
 
 def _add(mu: float, chain: Chain, bands: int, delta: float) -> float:
     """Returns the smallest ε with E[Z^(−s)]·e^(−sε)·s^s/(1 + s)^(1 + s) ≤ δ for some s."""
-    found = math.inf
+    smallest = math.inf
     for s in _POWERS:
         log = log_inverse_moment(mu, float(s), chain, bands)
         if log is None:
             break
         epsilon = _of_moment(log, float(s), delta)
-        found = min(found, epsilon)
-        if epsilon > _RISEN * found:
+        smallest = min(smallest, epsilon)
+        if epsilon > _RISEN * smallest:
             break
-    return found
+    return smallest
 
 
 def _of_moment(log: float, s: float, delta: float) -> float:

@@ -21,9 +21,9 @@ from tff_mf.accounting.betting import (
     DirectionBound,
     Sample,
     certified_epsilon,
-    decided,
     gaussian_delta,
     growth,
+    level_of,
     log_mean_exp,
 )
 from tff_mf.accounting.entries import magnitudes_of
@@ -86,13 +86,9 @@ class BallsInBins(SecretSampling):
     Example:
         >>> from tff_mf import BLT, guarantee
         >>> mechanism = BLT(theta=[0.9], omega=[0.1])
-        >>> found = guarantee(mechanism, 60, BallsInBins(groups=20), noise_multiplier=4.0).at(delta=1e-6)
-        >>> found.theorem, found.bound, 0.7 < found.epsilon < 0.8
+        >>> level = guarantee(mechanism, 60, BallsInBins(groups=20), noise_multiplier=4.0).at(delta=1e-6)
+        >>> level.theorem, level.bound, 0.7 < level.epsilon < 0.8
         ('moments', 'proved', True)
-
-    Raises:
-        InputTypeError: If a field is of the wrong type.
-        InputValueError: If a field is out of range.
     """
 
     groups: int
@@ -144,8 +140,7 @@ def balls_in_bins_gram(mechanism: Mechanism, rounds: int, *, bins: int) -> np.nd
                [1.5 , 2.25]])
 
     Raises:
-        InputTypeError: If an argument is of the wrong type.
-        InputValueError: If an argument is out of range, or C has an entry that is not finite.
+        InputValueError: If C has an entry that is not finite.
     """
     validation.instance("mechanism", mechanism, Mechanism, "pass a mechanism such as tff_mf.BLT or tff_mf.Identity")
     rounds = mechanism.check(rounds)
@@ -178,11 +173,11 @@ def _columns(diagonals: np.ndarray, rounds: int, bins: int) -> np.ndarray:
         sums = np.cumsum(column.reshape(periods, bins), axis=0).ravel()[:rounds]
         windows = np.lib.stride_tricks.sliding_window_view(np.concatenate([np.zeros(bins - 1), sums]), bins)
         return windows[:, ::-1].copy()
-    found = np.zeros((rounds, bins))
+    columns = np.zeros((rounds, bins))
     for offset, diagonal in enumerate(diagonals):
         steps = np.arange(rounds - offset)
-        found[steps + offset, steps % bins] += diagonal[: rounds - offset]
-    return found
+        columns[steps + offset, steps % bins] += diagonal[: rounds - offset]
+    return columns
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -195,7 +190,7 @@ class BallsInBinsRun(SecretRun):
 
     certified = True
 
-    def known_mu(self, gram: np.ndarray, sigma: float) -> float:
+    def unamplified_mu(self, gram: np.ndarray, sigma: float) -> float:
         """Returns μ of a client whose group is known; conditioning on the group never makes ε smaller."""
         return gaussian.mu_of(math.sqrt(float(np.max(np.diagonal(gram))) * (1 + self.error)), sigma)
 
@@ -203,13 +198,13 @@ class BallsInBinsRun(SecretRun):
         """Returns a pair of distributions that dominates."""
         return dominating_pair(gram / sigma**2, relative_error=self.error + 2.0**-50)
 
-    def about(self, sigma: float, delta: float) -> float:
-        return gaussian.epsilon_from_delta(delta, self.known_mu(self.gram, sigma))
+    def rough_epsilon(self, sigma: float, delta: float) -> float:
+        return gaussian.epsilon_from_delta(delta, self.unamplified_mu(self.gram, sigma))
 
-    def ideal(self, sigma: float, delta: float, *, change: float, share: float) -> Level:
-        failure = FAILURE * delta * share
+    def ideal(self, sigma: float, delta: float, *, change: float, failure_share: float) -> Level:
+        failure = FAILURE * delta * failure_share
         remove, add = self.directions(widened(self.gram, change), sigma, delta, failure / 2)
-        return decided(remove, add, delta=delta, failure=failure)
+        return level_of(remove, add, delta=delta, failure=failure)
 
     def directions(
         self, gram: np.ndarray, sigma: float, delta: float, failure: float
@@ -218,7 +213,7 @@ class BallsInBinsRun(SecretRun):
 
         It is the smallest of an unamplified, a deterministic and a Monte Carlo bound; either may fail with `failure`.
         """
-        most = gaussian.epsilon_from_delta(delta, self.known_mu(gram, sigma))
+        most = gaussian.epsilon_from_delta(delta, self.unamplified_mu(gram, sigma))
         plain = DirectionBound(value=most, estimate=most, bound="unamplified")
         if not 0 < most < math.inf or len(gram) == 1:
             return plain, plain
@@ -226,26 +221,26 @@ class BallsInBinsRun(SecretRun):
         if float(np.max(pair.variances)) > LARGEST_VARIANCE:
             return plain, plain
         estimated = BallsInBinsEstimator(gram).epsilon(noise_multiplier=sigma, delta=delta)
-        moments, generator, found = Moments.of(pair), np.random.default_rng(), []
+        moments, generator, bounds = Moments.of(pair), np.random.default_rng(), []
         for remove, estimate in ((True, estimated.remove), (False, estimated.add)):
             best = dataclasses.replace(plain, estimate=estimate)
             if moments is not None:
                 proved = moment_epsilon(pair, moments, delta, remove=remove, most=most)
                 best = dataclasses.replace(best, value=proved, bound="moments") if proved < best.value else best
             # Only the larger of both decides.
-            least = 0.0 if remove else found[0].value
+            least = 0.0 if remove else bounds[0].value
             if best.value > max(estimate * (1 + _CLOSE), least):
                 aim = max(estimate, least * (1 - _CLOSE), best.value * FINEST)
                 direction = remove_direction(pair, aim, generator) if remove else add_direction(pair, aim)
                 drawn = {"samples": self.samples, "failure": failure, "generator": generator}
                 best = certified_epsilon(best, direction, aim, delta, **drawn)
-            found.append(best)
-        return found[0], found[1]
+            bounds.append(best)
+        return bounds[0], bounds[1]
 
-    def search(self, epsilon: float, delta: float, *, known: float) -> tuple[float, Level] | None:
-        del known
+    def search(self, epsilon: float, delta: float, *, unamplified: float) -> tuple[float, Level] | None:
+        del unamplified
         first = BallsInBinsEstimator(self.gram).noise_multiplier(epsilon=epsilon, delta=delta)
-        return self.attempted(epsilon, delta, first=gaussian.rounded_sigma(first))
+        return self.best_of_attempts(epsilon, delta, first=gaussian.rounded_sigma(first))
 
 
 def widened(gram: np.ndarray, change: float) -> np.ndarray:
@@ -311,10 +306,6 @@ class Sampler:
         ]
         self.log_moments = np.log(np.maximum(np.array(moments), 1e-300))
 
-    def log_tilted_moment(self, tilt: float) -> float:
-        """Returns log z_θ."""
-        return float(log_mean_exp(tilt * (tilt - 1) / 2 * self.pair.variances))
-
     def log_density(self, loss: np.ndarray, tilts: Tilts, log_tilted: np.ndarray) -> np.ndarray:
         """Returns log of the density of the mixture divided by q.
 
@@ -324,13 +315,14 @@ class Sampler:
             log_tilted: log T_θ of the same samples; θ·L′ in its place gives a lower bound.
         """
         parts = [
-            np.log(share) + power * loss - self.log_moments[power - 1]
-            for power, share in enumerate(tilts.powers, 1)
-            if share
+            np.log(proportion) + power * loss - self.log_moments[power - 1]
+            for power, proportion in enumerate(tilts.powers, 1)
+            if proportion
         ]
         rest = tilts.shares[-1]
         if rest:
-            parts.append(np.log(rest) + log_tilted - self.log_tilted_moment(tilts.tilt))
+            log_moment = log_mean_exp(tilts.tilt * (tilts.tilt - 1) / 2 * self.pair.variances)
+            parts.append(np.log(rest) + log_tilted - log_moment)
         return np.logaddexp.reduce(parts)
 
     def samples(self, tilts: Tilts, counts: np.ndarray, generator: np.random.Generator):
@@ -366,24 +358,24 @@ class Sampler:
             means = covariance[first] + covariance[second]
             if power == 2:
                 return means
-            given = self._weights[first] * self._weights[second]
+            weights = self._weights[first] * self._weights[second]
         else:
             first, second, third = triples.T
             means = covariance[first] + covariance[second] + covariance[third]
-            given = self._weights[first] * self._weights[second] * self._weights[third]
-        return means + covariance[_draw_rows(given, generator)]
+            weights = self._weights[first] * self._weights[second] * self._weights[third]
+        return means + covariance[_draw_rows(weights, generator)]
 
     def _triples(self, count: int, generator: np.random.Generator) -> np.ndarray:
         """Returns the first three of four indices, in random order, int64 `[count, 3]`."""
-        found = np.empty((count, 3), dtype=np.int64)
+        triples = np.empty((count, 3), dtype=np.int64)
         first = np.sort(_draw(self._of_first, count, generator))
         starts = np.searchsorted(first, np.arange(self.pair.bins + 1))
         for index in np.unique(first):
             begin, end = starts[index], starts[index + 1]
             pairs = _draw(self._quadruples(index).ravel(), end - begin, generator)
-            found[begin:end, 0] = index
-            found[begin:end, 1], found[begin:end, 2] = np.divmod(pairs, self.pair.bins)
-        return generator.permutation(found)
+            triples[begin:end, 0] = index
+            triples[begin:end, 1], triples[begin:end, 2] = np.divmod(pairs, self.pair.bins)
+        return generator.permutation(triples)
 
     def _quadruples(self, first: int) -> np.ndarray:
         """Returns the sum over the fourth index of the weights, by the second and the third."""
@@ -395,8 +387,8 @@ class Sampler:
 def _draw(weights: np.ndarray, size: int, generator: np.random.Generator) -> np.ndarray:
     """Returns indices drawn with probabilities proportional to the weights."""
     sums = np.cumsum(weights)
-    found = np.searchsorted(sums, generator.uniform(size=size) * sums[-1], side="right")
-    return np.minimum(found, len(weights) - 1)
+    indices = np.searchsorted(sums, generator.uniform(size=size) * sums[-1], side="right")
+    return np.minimum(indices, len(weights) - 1)
 
 
 def _draw_rows(weights: np.ndarray, generator: np.random.Generator) -> np.ndarray:
@@ -436,7 +428,7 @@ class Remove:
         """Returns a sample; which proposal a value comes from is drawn for each independently."""
         counts = generator.multinomial(count, self.tilts.shares)
         parts = list(self.sampler.samples(self.tilts, counts, generator))
-        loss, tilted = (np.concatenate(part) for part in zip(*parts, strict=True))
+        loss, tilted = (np.concatenate(chunks) for chunks in zip(*parts, strict=True))
         density = self.sampler.log_density(loss, self.tilts, tilted)
         return Sample(mu=self.mu, loss=loss, log_density=density, remove=True)
 
@@ -475,15 +467,15 @@ def remove_direction(pair: Pair, epsilon: float, generator: np.random.Generator)
         if powers[3] and not sampler.has_fourth:
             continue
         tried = [Remove(sampler=sampler, tilts=Tilts(powers=powers, tilt=tilt)) for tilt in _TILTS]
-        for each in sorted(tried, key=lambda each: each.most(epsilon))[: 3 if powers is _POWERS[0] else 1]:
-            grown = growth(each.sample(_PILOT, generator).values(epsilon), each.most(epsilon))
-            piloted.append((grown, len(piloted), each))
+        for proposal in sorted(tried, key=lambda remove: remove.most(epsilon))[: 3 if powers is _POWERS[0] else 1]:
+            grown = growth(proposal.sample(_PILOT, generator).values(epsilon), proposal.most(epsilon))
+            piloted.append((grown, len(piloted), proposal))
     return max(piloted)[-1]
 
 
 def add_direction(pair: Pair, epsilon: float) -> Add:
     """Returns the proposal with the smallest range."""
-    return min((Add(pair=pair, shift=shift) for shift in _SHIFTS), key=lambda each: each.most(epsilon))
+    return min((Add(pair=pair, shift=shift) for shift in _SHIFTS), key=lambda add: add.most(epsilon))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -569,32 +561,36 @@ class BallsInBinsEstimator:
             raise InputValueError(
                 f"epsilon={target!r} must be from {_LEAST_EPSILON} to {_MOST_EPSILON} for an estimate of the noise."
             )
-        high = math.log(math.sqrt(self._largest) / gaussian.mu_from(target, delta))
+        # Imported here: it would double the time of `import tff_mf`.
+        from scipy.optimize import brentq
 
         def excess(log_sigma: float) -> float:
             sigma = math.exp(log_sigma)
             return math.log(max(*self._epsilons(self._losses(sigma), sigma, delta), 1e-9 * target) / target)
 
-        return math.exp(_root(excess, high))
+        # The excess decreases, and is at most 0 without amplification.
+        high = math.log(math.sqrt(self._largest) / gaussian.mu_from(target, delta))
+        low = high - 1
+        while excess(low) < 0:
+            low -= 1
+        # pyrefly: ignore[bad-argument-type]: it is a float.
+        return math.exp(brentq(excess, low, high + 1e-6, xtol=_TOLERANCE))
 
     def _epsilons(self, losses: _Losses, sigma: float, delta: float) -> tuple[float, float]:
         most = gaussian.epsilon_from_delta(delta, math.sqrt(self._largest) / sigma)
         return _solve(losses.remove_delta, delta, most), _solve(losses.add_delta, delta, most)
 
     def _losses(self, sigma: float) -> _Losses:
-        exponents, tilts = self._tilted(sigma)
+        tilts = np.resize(_ESTIMATED_TILTS, len(self._normal))
+        shifts = tilts[:, np.newaxis] * self._pair.covariance[self._groups]
+        # a_j − K′_jj/2 of the samples of the proposals.
+        exponents = self._normal / sigma + (shifts - self._pair.variances / 2) / sigma**2
         variances = self._pair.variances / sigma**2
         remove = log_mean_exp(exponents)
-        ratios = [log_mean_exp(t * exponents - t * (t - 1) / 2 * variances) for t in tilts]
+        ratios = [log_mean_exp(t * exponents - t * (t - 1) / 2 * variances) for t in _ESTIMATED_TILTS]
         log_weights = -log_mean_exp(np.transpose(ratios))
         add = log_mean_exp(self._normal / sigma - variances / 2)
         return _Losses(mu=math.sqrt(self._pair.common) / sigma, remove=remove, log_weights=log_weights, add=add)
-
-    def _tilted(self, sigma: float) -> tuple[np.ndarray, tuple[float, ...]]:
-        """Returns a_j − K′_jj/2 of the samples of the proposals."""
-        tilts = np.resize(_ESTIMATED_TILTS, len(self._normal))
-        shifts = tilts[:, np.newaxis] * self._pair.covariance[self._groups]
-        return self._normal / sigma + (shifts - self._pair.variances / 2) / sigma**2, _ESTIMATED_TILTS
 
 
 def _solve(delta_of, delta: float, most: float) -> float:
@@ -609,16 +605,6 @@ def _solve(delta_of, delta: float, most: float) -> float:
     if excess(most) >= 0:
         return most
     return brentq(excess, 0.0, most, xtol=1e-9 * most, rtol=1e-12)  # pyrefly: ignore[bad-return]: it is a float.
-
-
-def _root(excess, high: float) -> float:
-    """Returns the zero of a decreasing function that is at most 0 at `high`."""
-    from scipy.optimize import brentq
-
-    low = high - 1
-    while excess(low) < 0:
-        low -= 1
-    return brentq(excess, low, high + 1e-6, xtol=_TOLERANCE)  # pyrefly: ignore[bad-return]: it is a float.
 
 
 @functools.lru_cache(maxsize=4)

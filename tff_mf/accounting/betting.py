@@ -54,17 +54,17 @@ class DirectionBound:
         return dataclasses.replace(self, value=float(value), estimate=float(value), bound=name)
 
 
-def decided(remove: DirectionBound, add: DirectionBound, *, delta: float, failure: float) -> Level:
-    """Returns ε at δ, of the direction that decides; `failure` is of both together."""
-    worst = remove if remove.value >= add.value else add
+def level_of(remove: DirectionBound, add: DirectionBound, *, delta: float, failure: float) -> Level:
+    """Returns ε at δ, the larger of both directions; `failure` is of both together."""
+    larger = remove if remove.value >= add.value else add
     certified = "Monte Carlo" in (remove.bound, add.bound)
-    both = remove.value == add.value and remove.bound == add.bound
+    are_equal = remove.value == add.value and remove.bound == add.bound
     return Level(
-        epsilon=worst.value,
+        epsilon=larger.value,
         delta=delta,
         bound="certified" if certified else "proved",
-        theorem=worst.bound,
-        direction="both" if both else "remove" if worst is remove else "add",
+        theorem=larger.bound,
+        direction="both" if are_equal else "remove" if larger is remove else "add",
         failure=failure if certified else 0.0,
         samples=remove.samples + add.samples,
         estimate=max(remove.estimate, add.estimate),
@@ -183,7 +183,7 @@ class AddDirection(abc.ABC):
         """Returns a sample; whether a value is shifted is drawn for each independently."""
         shifts = self.shift * (generator.random((count, 1)) < 0.5)
         parts = [self.drawn(shifts[begin : begin + CHUNK], generator) for begin in range(0, count, CHUNK)]
-        loss, along = (np.concatenate(each) for each in zip(*parts, strict=True))
+        loss, along = (np.concatenate(chunks) for chunks in zip(*parts, strict=True))
         return Sample(mu=self.mu, loss=loss, log_density=self.log_density(along), remove=False)
 
     def log_density(self, along: np.ndarray) -> np.ndarray:
@@ -203,27 +203,19 @@ class AddDirection(abc.ABC):
         return float(np.max(heights * inverse)) * (1 + 4 * DELTA_SLACK)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Claim:
-    """The claim that δ(ε) of one direction is at most `mean`."""
-
-    epsilon: float
-    mean: float
-
-
 def approach(high: float, estimate: float) -> list[float]:
     """Returns figures below `high` that fall towards the estimate, and a little below it."""
     excess = high / estimate - 1
-    shares = []
+    excesses = []
     while excess > FINEST:
         excess *= _APPROACH
-        shares.append(excess)
-    shares += [0.0, _UNDER / 4, _UNDER / 2, _UNDER]
-    return [estimate * (1 + share) for share in shares if estimate * (1 + share) < high]
+        excesses.append(excess)
+    excesses += [0.0, _UNDER / 4, _UNDER / 2, _UNDER]
+    return [estimate * (1 + excess) for excess in excesses if estimate * (1 + excess) < high]
 
 
 def certified_epsilon(
-    known: DirectionBound,
+    proved: DirectionBound,
     direction: Direction,
     aim: float,
     delta: float,
@@ -232,29 +224,35 @@ def certified_epsilon(
     failure: float,
     generator: np.random.Generator,
 ) -> DirectionBound:
-    """Returns the smaller of a known ε and of one near `aim` that samples certify, for δ less what may fail."""
-    claims = [Claim(epsilon=each, mean=delta * (1 - FAILURE)) for each in approach(known.value, aim)]
-    count = strongest(direction, claims, samples=samples, failure=failure, generator=generator)
-    known = dataclasses.replace(known, samples=samples)
-    return dataclasses.replace(known, value=claims[count - 1].epsilon, bound="Monte Carlo") if count else known
+    """Returns the smaller of a proved ε and of one near `aim` that samples certify, for δ less what may fail."""
+    epsilons, mean = approach(proved.value, aim), delta * (1 - FAILURE)
+    count = certified_count(direction, epsilons, mean, samples=samples, failure=failure, generator=generator)
+    proved = dataclasses.replace(proved, samples=samples)
+    return dataclasses.replace(proved, value=epsilons[count - 1], bound="Monte Carlo") if count else proved
 
 
-def strongest(
-    direction: Direction, claims: list[Claim], *, samples: int, failure: float, generator: np.random.Generator
+def certified_count(
+    direction: Direction,
+    epsilons: list[float],
+    mean: float,
+    *,
+    samples: int,
+    failure: float,
+    generator: np.random.Generator,
 ) -> int:
-    """Returns how many of the claims, in their order, are certified.
+    """Returns how many of the claims that δ(ε) is at most `mean`, in their order, are certified.
 
-    Formal guarantee: let every claim imply those before it. The probability that a false claim is certified is at most
-    `failure`: that is then so of the first false one, whose test alone decides. Claims, proposals and bets depend on
-    the pilot only, which is independent of the samples.
+    Formal guarantee: let ε fall, so that every claim implies those before it. The probability that a false claim is
+    certified is at most `failure`: then the first false claim is certified, and the test of that claim alone fails with
+    at most this probability. Claims, proposals and bets depend on the pilot only, which is independent of the samples.
     """
     pilot = direction.sample(_PILOT, generator)
     sample = direction.sample(samples, generator)
-    for index, claim in enumerate(claims):
-        bets = best_bets(pilot.values(claim.epsilon), claim.mean, direction.most(claim.epsilon))
-        if not mean_is_at_most(sample.values(claim.epsilon), claim.mean, bets, failure):
+    for index, epsilon in enumerate(epsilons):
+        bets = best_bets(pilot.values(epsilon), mean, direction.most(epsilon))
+        if not mean_is_at_most(sample.values(epsilon), mean, bets, failure):
             return index
-    return len(claims)
+    return len(epsilons)
 
 
 def is_hopeless(direction: Direction, epsilon: float, delta: float, *, samples: int, failure: float) -> bool:

@@ -27,19 +27,19 @@ def diagonals_of(mechanism: Mechanism, rounds: int) -> np.ndarray:
     mechanism, rounds = mechanism.cast_to_float32(), mechanism.check(rounds)
     if isinstance(mechanism, ToeplitzMechanism):
         column = mechanism.coefficients(validation.listable(rounds))
-        found = matrices.shaped("coefficients", column, (rounds,))[:, np.newaxis]
+        diagonals = matrices.shaped("coefficients", column, (rounds,))[:, np.newaxis]
     elif isinstance(mechanism, BandedMechanism):
-        diagonals = mechanism.diagonals(validation.listable(rounds))
-        found = np.array(matrices.shaped("diagonals", diagonals, (mechanism.bands, rounds))[:rounds])
-        for offset, diagonal in enumerate(found):
+        values = mechanism.diagonals(validation.listable(rounds))
+        diagonals = np.array(matrices.shaped("diagonals", values, (mechanism.bands, rounds))[:rounds])
+        for offset, diagonal in enumerate(diagonals):
             diagonal[rounds - offset :] = 0
     else:
         matrix = matrices.shaped("encoder", mechanism.encoder(validation.dense(rounds)), (rounds, rounds))
         bands = 1 + int(np.max(np.subtract(*np.nonzero(matrix)), initial=0))
-        found = np.zeros((bands, rounds))
-        for offset, diagonal in enumerate(found):
+        diagonals = np.zeros((bands, rounds))
+        for offset, diagonal in enumerate(diagonals):
             diagonal[: rounds - offset] = np.diagonal(matrix, -offset)
-    return found[: 1 + int(np.max(np.flatnonzero(found.any(axis=1)), initial=0))]
+    return diagonals[: 1 + int(np.max(np.flatnonzero(diagonals.any(axis=1)), initial=0))]
 
 
 def bands_and_norm(mechanism: Mechanism, rounds: int) -> tuple[int, float]:

@@ -46,10 +46,9 @@ def guarantee(
         not. With it, the release is the integers that are computed; what they cost is included: `grid_charge.charge`.
 
     Args:
-        mechanism: The mechanism with strategy matrix C.
+        mechanism: As of `Question`, like `rounds` and `sampling`.
         rounds: Number of rounds n.
-        sampling: How cohorts are drawn: `MinSep`, `FixedEpoch` or `SingleParticipation`, of which nothing is secret, or
-            `Poisson`, `CyclicPoisson`, `BallsInBins` or `BMinSep`.
+        sampling: How cohorts are drawn.
         noise_multiplier: σ, standard deviation of a coordinate of z divided by the clip norm; at least 0.
         more: `restart_every`, `adaptive_count_stddev`, `adjacency`, `grid`, `dimension` and `samples`, as of
             `Question`.
@@ -57,12 +56,12 @@ def guarantee(
     Example:
         >>> from tff_mf import MinSep, Tree
         >>> p = MinSep(min_sep=314, max_participations=6)
-        >>> found = guarantee(Tree(2000, variant="online"), 2000, p, noise_multiplier=7)
-        >>> round(found.zcdp_rho, 2), round(found.epsilon(1e-10), 2), round(found.epsilon_from_zcdp(1e-10), 2)
+        >>> run = guarantee(Tree(2000, variant="online"), 2000, p, noise_multiplier=7)
+        >>> round(run.zcdp_rho, 2), round(run.epsilon(1e-10), 2), round(run.epsilon_from_zcdp(1e-10), 2)
         (0.81, 8.53, 8.9)
     """
     sigma = validation.nonnegative("noise_multiplier", noise_multiplier)
-    return Question(mechanism=mechanism, rounds=rounds, sampling=sampling, **more).answered(sigma)
+    return Question(mechanism=mechanism, rounds=rounds, sampling=sampling, **more).guarantee(sigma)
 
 
 def zcdp_rho(mechanism: Mechanism, rounds: int, sampling: Sampling, *, noise_multiplier: float) -> float:
@@ -116,16 +115,16 @@ def calibrate_noise_multiplier(
 
     Formal guarantee: as for `tff_mf.guarantee`, whose `epsilon(delta)` for the result is at most the requested
     `epsilon`, on this machine and on every other one. Where ε is certified by sampling, all certificates of the search
-    together fail with at most δ/1000, which δ includes. This process answers with the one that was found; another one
-    draws its own, whose ε may differ in the third digit.
+    together fail with at most δ/1000, which δ includes. From then on this process states the certificate of that σ.
+    Another process draws its own, whose ε may differ in the third digit.
 
     Args:
-        mechanism: The mechanism with strategy matrix C.
+        mechanism: As of `guarantee`, like `rounds`, `sampling` and `more`.
         rounds: Number of rounds n.
-        sampling: How cohorts are drawn, as for `guarantee`.
+        sampling: How cohorts are drawn.
         epsilon: ε, greater than 0.
         delta: δ, strictly between 0 and 1.
-        more: As for `guarantee`.
+        more: Further fields of `Question`.
 
     Example:
         >>> from tff_mf import Identity, SingleParticipation
@@ -133,8 +132,7 @@ def calibrate_noise_multiplier(
         4.2247
 
     Raises:
-        InputTypeError: If an argument is of the wrong type.
-        InputValueError: If an argument is out of range, or no finite noise is enough.
+        InputValueError: If no finite noise is enough.
     """
     question = Question(mechanism=mechanism, rounds=rounds, sampling=sampling, **more)
     return question.noise_multiplier(epsilon=epsilon, delta=delta)

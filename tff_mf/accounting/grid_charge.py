@@ -85,9 +85,9 @@ def charge(
 
     Example:
         >>> from tff_mf import BLT
-        >>> found = charge(BLT.production("b400"), 2052, 6, noise_multiplier=7.379, dimension=4_050_748,
+        >>> cost = charge(BLT.production("b400"), 2052, 6, noise_multiplier=7.379, dimension=4_050_748,
         ...                grid=Grid(bits=16, max_clients=6500))
-        >>> found.mu < 2e-3, found.tail <= 1e-24, found.sensitivity
+        >>> cost.mu < 2e-3, cost.tail <= 1e-24, cost.sensitivity
         (True, True, 0.0)
 
     Raises:
@@ -98,17 +98,18 @@ def charge(
     validation.whole("max_participations", max_participations)
     deviation = validation.positive("noise_multiplier", noise_multiplier) * 2**grid.bits
     bounds = bounds_of(mechanism) if isinstance(mechanism, Mechanism) else mechanism
-    found = bounds.at(deviation=deviation, largest_normal=LARGEST_NORMAL)
-    part = rounds if restart_every is None else min(rounds, validation.whole("restart_every", restart_every))
-    if part > found.rounds:
+    integers = bounds.at(deviation=deviation, largest_normal=LARGEST_NORMAL)
+    longest = rounds if restart_every is None else min(rounds, validation.whole("restart_every", restart_every))
+    if longest > integers.rounds:
+        kind = integers.mechanism.kind
         raise InputValueError(
-            f"rounds={part} is more than the {found.rounds} for which the integers of this {found.mechanism.kind} "
+            f"rounds={longest} is more than the {integers.rounds} for which the integers of this {kind} "
             f"mechanism are bounded on a grid of {grid.bits} bits: restart the noise earlier, or take fewer bits."
         )
-    least, most = deviation / found.largest_diagonal, deviation / found.smallest_diagonal
+    least, most = deviation / integers.largest_diagonal, deviation / integers.smallest_diagonal
     # Of a product with s_t, relative to |z|, and of a difference that is within 1 of n_t, in cells. The run's own
     # rounds count: the integers of a stream without a last round may grow long after its end.
-    product, difference = ROUNDING * SLACK, ROUNDING * SLACK * (found.largest_within(part) + 1)
+    product, difference = ROUNDING * SLACK, ROUNDING * SLACK * (integers.largest_within(longest) + 1)
     try:
         widest = normals.rounding_error(
             cell=1 / least, values=values, delta_tail=_TAIL, later=difference / least, later_relative=product
@@ -128,13 +129,13 @@ def charge(
         normals.rounding_error(cell=width, limit=widest.limit, later=later, later_relative=product).log_ratio
         for width, later in laters.items()
     )
-    root, error = math.sqrt(values), found.error(part)
+    root, error = math.sqrt(values), integers.error(longest)
     mu = float((error / least + math.sqrt(math.pi / 2) * log_ratio) * root * SLACK)
     tail = values * widest.tail * SLACK
     return GridCharge(
         mu=mu,
         tail=tail,
-        sensitivity=max_participations * found.column_change,
+        sensitivity=max_participations * integers.column_change,
         error=error,
         log_ratio=log_ratio,
         limit=widest.limit,
@@ -172,8 +173,7 @@ def delta_of_chain(epsilon: float, delta: float, charge: GridCharge, *, factor: 
 
         δ = e^a·`delta` + (1 + e^(ε + a))·δ_c(a) + (1 + e^(ε + 2a))·τ,
 
-    by theorem F4 of docs/proofs/floating-point.md. Rounded up; 1 where an exponential
-    overflows.
+    by theorem F4 of docs/proofs/floating-point.md. Rounded up; 1 where an exponential overflows.
 
     Args:
         epsilon: ε of the ideal release, at least 0.
@@ -195,7 +195,7 @@ def delta_of_chain(epsilon: float, delta: float, charge: GridCharge, *, factor: 
 
 
 def epsilon_of_chain(
-    delta: float, charge: GridCharge, epsilon_from: Callable[[float], float], *, about: float | None = None
+    delta: float, charge: GridCharge, epsilon_from: Callable[[float], float], *, rough_epsilon: float | None = None
 ) -> float:
     """Returns an ε for which a computed release is (ε, δ)-DP, from the ideal release's ε at a slightly smaller δ.
 
@@ -206,8 +206,8 @@ def epsilon_of_chain(
         delta: δ, strictly between 0 and 1.
         charge: What the integers cost; its `sensitivity` must be part of the ideal release.
         epsilon_from: Returns an ε for which the ideal release is (ε, δ′)-DP, for every δ′.
-        about: ε of the ideal release, roughly: it says how much of δ to leave to the ideal release, whose ε is then
-            asked for once, as a certificate by sampling has to be. `None` asks twice.
+        rough_epsilon: ε of the ideal release, roughly: it says how much of δ to leave to the ideal release.
+            `epsilon_from` is then called once, as a certificate by sampling needs it; with `None` it is called twice.
 
     Example:
         >>> small = GridCharge(mu=1e-3, tail=1e-24, sensitivity=0.0, error=0.0, log_ratio=0.0, limit=12.0)
@@ -215,15 +215,15 @@ def epsilon_of_chain(
         1.009
     """
     delta = validation.open_unit("delta", delta)
-    # ε decreases with δ: that of half of δ is above that of the result, unless the charge leaves less.
-    about = epsilon_from(delta / 2) if about is None else min(about, _LARGEST_PLANNED)
-    factor = _factor(about, delta, charge)
-    part = _left(about + 2 * factor, delta, charge, factor)
-    if part <= 0:
+    # ε decreases with δ: the ε of half of δ is above the ε of the result, unless the charge leaves less.
+    rough = epsilon_from(delta / 2) if rough_epsilon is None else min(rough_epsilon, _LARGEST_PLANNED)
+    factor = _factor(rough, delta, charge)
+    ideal_delta = _ideal_delta(rough + 2 * factor, delta, charge, factor)
+    if ideal_delta <= 0:
         return math.inf
-    epsilon, most = epsilon_from(part), math.log(delta / part)
+    epsilon, most = epsilon_from(ideal_delta), math.log(delta / ideal_delta)
     for tried in sorted([factor, *(most * step / _FACTORS for step in range(_FACTORS + 1))]):
-        if delta_of_chain(epsilon, part, charge, factor=tried) <= delta:
+        if delta_of_chain(epsilon, ideal_delta, charge, factor=tried) <= delta:
             return (epsilon + 2 * tried) * (1 + EXP_SLACK)
     return math.inf
 
@@ -235,7 +235,7 @@ def _factor(epsilon: float, delta: float, charge: GridCharge) -> float:
     return gaussian.epsilon_from_delta(delta * _SHARE / (1 + math.exp(epsilon)), charge.mu)
 
 
-def _left(epsilon: float, delta: float, charge: GridCharge, factor: float) -> float:
+def _ideal_delta(epsilon: float, delta: float, charge: GridCharge, factor: float) -> float:
     """Returns the δ that is left to the ideal release."""
     if epsilon > _LARGEST_EXPONENT:
         return 0.0

@@ -77,8 +77,8 @@ class Amplification(Protocol):
 class Guarantee:
     """What everything that a run releases guarantees: μ-GDP, and ε, δ and ρ.
 
-    μ and ρ hold for whoever knows the cohorts. ε and δ are smaller than what follows from them where the run's sampling
-    keeps the cohorts secret: `at` says by which theorem, and with what certainty.
+    μ and ρ hold for whoever knows the cohorts. Where the cohorts are secret, ε and δ are smaller than what follows from
+    μ: `at` says by which theorem, and with what certainty.
 
     Formal guarantee:
         Adjacency: "zero-out" is all contributions of one client set to zero; "replace-one" is all contributions of one
@@ -101,9 +101,6 @@ class Guarantee:
         >>> Guarantee(mu=1.0).zcdp_rho
         0.5000000000000018
 
-    Raises:
-        InputTypeError: If a field is of the wrong type.
-        InputValueError: If a field is out of range.
     """
 
     mu: float
@@ -152,7 +149,7 @@ class Guarantee:
     def at(self, *, delta: float | None = None, epsilon: float | None = None) -> Level:
         """Returns ε at δ, or δ at ε, by the least of the bounds that apply, with its name.
 
-        One call is one certificate where it is by sampling: asked again, a result answers the same.
+        A certificate by sampling is drawn once: a second call returns the same.
 
         Raises:
             InputValueError: If not exactly one of both is given, or it is out of range.
@@ -163,14 +160,14 @@ class Guarantee:
         if delta is not None:
             delta = validation.open_unit("delta", delta)
             plain = self._plain(gaussian.epsilon_with_tail(delta, self.tail, self._epsilon), delta)
-            found = secret.at_delta(delta) if secret and plain.epsilon else plain
-            return found if found.epsilon < plain.epsilon else plain
+            amplified = secret.at_delta(delta) if secret and plain.epsilon else plain
+            return amplified if amplified.epsilon < plain.epsilon else plain
         assert epsilon is not None
         plain = self._plain(
             epsilon, gaussian.delta_with_tail(validation.nonnegative("epsilon", epsilon), self.mu, self.tail)
         )
-        found = secret.at_epsilon(epsilon) if secret and plain.delta else plain
-        return found if found.delta < plain.delta else plain
+        amplified = secret.at_epsilon(epsilon) if secret and plain.delta else plain
+        return amplified if amplified.delta < plain.delta else plain
 
     @property
     def _secret(self) -> Amplification | None:
@@ -228,8 +225,8 @@ class Guarantee:
 
         # Not of the quotient, which overflows where ρ is subnormal.
         middle = 0.5 * (math.log(-log_delta) - math.log(rho))
-        found = minimize_scalar(bound, bounds=(middle - 5, middle + 5), method="bounded")
-        return max(0.0, float(found.fun) * (1 + SLACK))
+        minimum = minimize_scalar(bound, bounds=(middle - 5, middle + 5), method="bounded")
+        return max(0.0, float(minimum.fun) * (1 + SLACK))
 
     def replace_one(self) -> "Guarantee":
         """Returns the guarantee for "replace-one": itself if it is one, and otherwise with μ doubled.
@@ -293,18 +290,17 @@ def compose_guarantees(*guarantees: Guarantee) -> Guarantee:
         5.0
 
     Raises:
-        InputTypeError: If one is not a `Guarantee`.
         InputValueError: If there is none, or their adjacencies differ.
     """
-    for each in guarantees:
-        validation.instance("guarantees", each, Guarantee, "make one with tff_mf.guarantee")
-    adjacencies = sorted({each.adjacency for each in guarantees})
+    for release in guarantees:
+        validation.instance("guarantees", release, Guarantee, "make one with tff_mf.guarantee")
+    adjacencies = sorted({release.adjacency for release in guarantees})
     if len(adjacencies) != 1:
         raise InputValueError(
             f"guarantees have the adjacencies {adjacencies}: pass at least one guarantee, and all with the same "
             "adjacency; replace_one() turns zero-out into replace-one."
         )
-    mus = [each.mu for each in guarantees]
+    mus = [release.mu for release in guarantees]
     total = mus[0] if len(mus) == 1 else math.hypot(*mus) * (1 + SLACK)
-    tail = math.fsum(each.tail for each in guarantees)
+    tail = math.fsum(release.tail for release in guarantees)
     return Guarantee(mu=total, adjacency=adjacencies[0], tail=min(1.0, tail * (1 + SLACK)))

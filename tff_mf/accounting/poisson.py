@@ -20,7 +20,7 @@ import numpy as np
 from tff_mf.accounting.entries import bands_and_norm
 from tff_mf.accounting.guarantee import Guarantee, Level
 from tff_mf.accounting.question import Question, SecretSampling
-from tff_mf.accounting.secret import SecretRun, worst
+from tff_mf.accounting.secret import SecretRun, proved_level
 from tff_mf.base.errors import InputValueError
 from tff_mf.numerics import composed_losses
 from tff_mf.numerics.composed_losses import Losses, Nodes
@@ -68,10 +68,6 @@ class CyclicPoisson(SecretSampling):
         >>> sampling = CyclicPoisson(groups=2, population=1000, clients_per_round=10)
         >>> round(epsilon(BandedToeplitz(column=[1.0, 0.5]), 100, sampling, noise_multiplier=2.0, delta=1e-6), 2)
         0.41
-
-    Raises:
-        InputTypeError: If a field is of the wrong type.
-        InputValueError: If a field is out of range.
     """
 
     groups: int
@@ -166,13 +162,13 @@ class _PoissonRun(SecretRun):
     probability: float
     norm: float
 
-    def ideal(self, sigma: float, delta: float, *, change: float, share: float) -> Level:
-        del share
+    def ideal(self, sigma: float, delta: float, *, change: float, failure_share: float) -> Level:
+        del failure_share
         if change and self.probability == 1:
-            # What is known in any case is smaller than what the chain costs.
-            return worst(delta, _THEOREM, math.inf, math.inf)
+            # The unamplified ε is smaller than what the chain costs.
+            return proved_level(delta, _THEOREM, math.inf, math.inf)
         mu = Guarantee.of_gaussian(self.norm + change, sigma).mu
-        return worst(delta, _THEOREM, *poisson_epsilons(self.queries, self.probability, mu, delta))
+        return proved_level(delta, _THEOREM, *poisson_epsilons(self.queries, self.probability, mu, delta))
 
     def dp_event(self, sigma: float) -> "dp_accounting.SelfComposedDpEvent | None":
         if self.charge_of is not None:
@@ -195,8 +191,8 @@ def poisson_epsilons(queries: int, probability: float, mu: float, delta: float) 
     if probability == 1 or plain in (0.0, math.inf):
         return plain, plain
     remove, add = query_losses(probability, mu)
-    found = composed_losses.epsilon([remove], queries, delta, most=plain)
-    return found, composed_losses.epsilon([add], queries, delta, most=plain, least=found)
+    to_remove = composed_losses.epsilon([remove], queries, delta, most=plain)
+    return to_remove, composed_losses.epsilon([add], queries, delta, most=plain, least=to_remove)
 
 
 def query_losses(probability: float, mu: float) -> tuple[Losses, Losses]:
@@ -242,13 +238,13 @@ def _nodes(probability: float, mu: float, takes_part: bool, s: float, omega: flo
         return None
     x = low + step * np.arange(math.ceil((high - low) / step) + 1)
     losses, y = _log_ratio(probability, mu, x), mu * (x - mu / 2)
-    # q·e^y/Z is the derivative of log Z by y.
-    share = np.exp(np.minimum(math.log(probability) + y - losses, 0.0))
+    # Of log Z by y: q·e^y/Z.
+    derivative = np.exp(np.minimum(math.log(probability) + y - losses, 0.0))
     logs = math.log(step / math.sqrt(2 * math.pi)) - np.square(x) / 2
     return Nodes(
         losses=losses if takes_part else -losses,
         logs=logs + losses if takes_part else logs,
-        rounding=np.abs(losses) + share * (1 + np.abs(y) + mu * np.abs(x) + mu * mu),
+        rounding=np.abs(losses) + derivative * (1 + np.abs(y) + mu * np.abs(x) + mu * mu),
         error=10 * math.exp(-_DIGITS),
     )
 

@@ -1,4 +1,4 @@
-"""What is asked of a run, and its answer: a guarantee, amplified where cohorts are secret, which is found once."""
+"""`Question`: what is asked of a run, and its guarantee, amplified where cohorts are secret."""
 
 import abc
 import dataclasses
@@ -57,7 +57,7 @@ class Question:
     Example:
         >>> from tff_mf import Identity, SingleParticipation
         >>> question = Question(mechanism=Identity(), rounds=100, sampling=SingleParticipation())
-        >>> question.answered(4.2247).epsilon(1e-6) <= 1
+        >>> question.guarantee(4.2247).epsilon(1e-6) <= 1
         True
     """
 
@@ -100,8 +100,9 @@ class Question:
 
     @functools.cached_property
     def sensitivity(self) -> SensitivityResult:
-        """The sensitivity of the mechanism as it is released, over all restarts."""
-        return released_sensitivity(self.mechanism, self.rounds, self.schema, restart_every=self.restart_every)
+        """The sensitivity of the mechanism as it is released, over all restarts, or an upper bound."""
+        every = self.rounds if self.restart_every is None else self.restart_every
+        return restart_sensitivity(self.mechanism.cast_to_float32(), self.rounds, self.schema, restart_every=every)
 
     @functools.cached_property
     def counts(self) -> Guarantee | None:
@@ -113,17 +114,16 @@ class Question:
             mechanism=Identity(), rounds=self.rounds, sampling=self.schema, grid=self.grid, dimension=dimension
         )
         # Replacing an update changes a count no more than setting it to zero.
-        return dataclasses.replace(ones.known(self.adaptive_count_stddev), adjacency=self.adjacency)
+        return dataclasses.replace(ones.unamplified(self.adaptive_count_stddev), adjacency=self.adjacency)
 
     @functools.cached_property
     def key(self) -> tuple[object, ...]:
         """What is asked, by content.
 
-        A class may compare its mechanisms by less than C depends on: an answer would then be the one for another C.
+        Mechanisms are not compared by ==: a class may define it by less than C depends on.
         """
-        others = (each.name for each in dataclasses.fields(self) if each.name != "mechanism")
-        content = type(self.mechanism), self.mechanism.content_digest()
-        return *content, *(getattr(self, name) for name in others)
+        settings = (getattr(self, field.name) for field in dataclasses.fields(self) if field.name != "mechanism")
+        return type(self.mechanism), self.mechanism.content_digest(), *settings
 
     @functools.cached_property
     def bounds(self) -> GridBounds[typing.Any]:
@@ -131,69 +131,64 @@ class Question:
         return bounds_of(self.mechanism)
 
     def over(self, rounds: int, sampling: Sampling) -> "Question":
-        """Returns the question about a run of other rounds or cohorts; bounds that both have are found once."""
+        """Returns the question about a run of other rounds or cohorts, with the same bounds of the mechanism."""
         other = dataclasses.replace(self, rounds=rounds, sampling=sampling)
         if "bounds" in vars(self):
             vars(other)["bounds"] = self.bounds
         return other
 
     def charge_of(self, participations: int, *, needs_bands: bool) -> Callable[[float], grid_charge.GridCharge] | None:
-        """Returns what the integers of a run with secret cohorts cost, as a function of σ; `None` without a grid.
+        """Returns what the integers of a run cost, as a function of σ; `None` without a grid.
 
-        Formal guarantee: as for `grid_charge.charge`; the tail includes the probability that a cohort exceeds
-        `grid.max_clients`, which ends the run, if clients join independently of one another.
+        Formal guarantee: as for `grid_charge.charge`; with secret cohorts the tail includes the probability that a
+        cohort exceeds `grid.max_clients`, which ends the run, if clients join independently of one another.
 
         Where a theorem needs that C̃ is 0 where C is (`needs_bands`), which is known of this package's mechanisms, one
         from outside is refused.
         """
-        if self.grid is None:
+        grid, dimension = self.grid, self.dimension
+        if grid is None:
             return None
+        assert dimension is not None
         if needs_bands and self.mechanism.is_outside:
             raise InputValueError(
                 f"mechanism of kind {self.mechanism.kind!r} is from outside of tff_mf, and on a grid its recursion may "
                 "compute with entries beyond the bands of C: take tff_mf.BallsInBins, or grid=None."
             )
-        size = getattr(self.sampling, "clients_per_round", None)
-        if size is None:
-            raise InputValueError(
-                "clients_per_round=None is missing: on a grid, a cohort that exceeds max_clients ends the run. Pass "
-                "the expected size of a cohort."
-            )
-        size = validation.positive("clients_per_round", size)
-        excess = grid_charge.overflow(self.rounds, max_clients=self.grid.max_clients, clients_per_round=size)
+        excess = None
+        if self.is_secret:
+            size = getattr(self.sampling, "clients_per_round", None)
+            if size is None:
+                raise InputValueError(
+                    "clients_per_round=None is missing: on a grid, a cohort that exceeds max_clients ends the run. "
+                    "Pass the expected size of a cohort."
+                )
+            size = validation.positive("clients_per_round", size)
+            excess = grid_charge.overflow(self.rounds, max_clients=grid.max_clients, clients_per_round=size)
 
         def charge_at(sigma: float) -> grid_charge.GridCharge:
-            charge = self._charge_of_grid(sigma, participations)
+            charge = grid_charge.charge(
+                self.bounds,
+                self.rounds,
+                participations,
+                noise_multiplier=sigma,
+                grid=grid,
+                dimension=dimension,
+                restart_every=self.restart_every,
+            )
+            if excess is None:
+                return charge
             return dataclasses.replace(charge, tail=min(1.0, (charge.tail + excess) * (1 + grid_charge.EXP_SLACK)))
 
         return charge_at
 
     @functools.cached_property
     def charge(self) -> Callable[[float], grid_charge.GridCharge | None]:
-        """What the integers of a grid cost at σ, found once for each; `None` in floating point and without noise."""
-        return functools.cache(self._charge)
+        """What the integers of a grid cost at σ, computed once for each σ; `None` in floats and without noise."""
+        charge_at = self.charge_of(self.schema.max_participations, needs_bands=False)
+        return functools.cache(lambda sigma: charge_at(sigma) if charge_at and sigma else None)
 
-    def _charge(self, sigma: float) -> grid_charge.GridCharge | None:
-        if self.grid is None or sigma == 0:
-            return None
-        participations = self.schema.max_participations
-        charge_at = self.charge_of(participations, needs_bands=False) if self.is_secret else None
-        return charge_at(sigma) if charge_at else self._charge_of_grid(sigma, participations)
-
-    def _charge_of_grid(self, sigma: float, participations: int) -> grid_charge.GridCharge:
-        assert self.grid is not None
-        assert self.dimension is not None
-        return grid_charge.charge(
-            self.bounds,
-            self.rounds,
-            participations,
-            noise_multiplier=sigma,
-            grid=self.grid,
-            dimension=self.dimension,
-            restart_every=self.restart_every,
-        )
-
-    def known(self, sigma: float, sensitivity: SensitivityResult | None = None) -> Guarantee:
+    def unamplified(self, sigma: float, sensitivity: SensitivityResult | None = None) -> Guarantee:
         """Returns the guarantee of the sums, and of the counts if there are any, for whoever knows the cohorts.
 
         Formal guarantee: without a grid, the guarantee of the Gaussian release. A release of integers is a function of
@@ -217,53 +212,54 @@ class Question:
             sums = dataclasses.replace(ideal, mu=(ideal.mu + 2 * charge.mu) * (1 + SLACK), tail=charge.tail)
         return sums if self.counts is None else compose_guarantees(sums, self.counts)
 
-    def answered(self, sigma: float, sensitivity: SensitivityResult | None = None) -> Guarantee:
-        """Returns the guarantee, amplified where cohorts are secret; `sensitivity` as for `known`."""
+    def guarantee(self, sigma: float, sensitivity: SensitivityResult | None = None) -> Guarantee:
+        """Returns the guarantee, amplified where cohorts are secret; `sensitivity` as for `unamplified`."""
         sampling = self.sampling
         run = sampling.run(self) if isinstance(sampling, SecretSampling) else None
-        found = self.known(sigma, sensitivity)
+        unamplified = self.unamplified(sigma, sensitivity)
         if run is None or sigma == 0:
-            return found
-        return dataclasses.replace(found, amplified=Secret(question=self, sigma=sigma, mu=found.mu, prepared=run))
+            return unamplified
+        secret = Secret(question=self, sigma=sigma, mu=unamplified.mu, run=run)
+        return dataclasses.replace(unamplified, amplified=secret)
 
     def noise_multiplier(self, *, epsilon: float, delta: float) -> float:
         """Returns the smallest σ for which the run is (ε, δ)-DP: see `calibrate_noise_multiplier`.
 
-        A certificate that the search found is this process's answer from then on.
+        From then on, this process states the certificate of that σ, and no other.
         """
         target, delta = validation.positive("epsilon", epsilon), validation.open_unit("delta", delta)
         if not isinstance(self.sampling, SecretSampling):
-            return self._known_noise_multiplier(target, delta)
-        asked = (*self.key, target, delta)
-        if asked in _FOUND:
-            return _FOUND[asked]
+            return self._unamplified_noise_multiplier(target, delta)
+        search_key = (*self.key, target, delta)
+        if search_key in _SIGMAS:
+            return _SIGMAS[search_key]
         on_real_numbers = dataclasses.replace(self, grid=None, dimension=None)
-        first = on_real_numbers._known_noise_multiplier(target, delta)
-        found = self.sampling.run(self).search(target, delta, known=first)
-        if found is None:
-            return self._known_noise_multiplier(target, delta)
-        sigma, level = found
+        unamplified = on_real_numbers._unamplified_noise_multiplier(target, delta)
+        amplified = self.sampling.run(self).search(target, delta, unamplified=unamplified)
+        if amplified is None:
+            return self._unamplified_noise_multiplier(target, delta)
+        sigma, level = amplified
         # Certificates of the other attempts could have failed as well.
         failure = FAILURE * delta if level.failure else 0.0
-        _keep((*self.key, sigma, "delta", delta), dataclasses.replace(level, failure=failure))
-        _FOUND[asked] = sigma
+        _store((*self.key, sigma, "delta", delta), dataclasses.replace(level, failure=failure))
+        _SIGMAS[search_key] = sigma
         return sigma
 
-    def _known_noise_multiplier(self, target: float, delta: float) -> float:
+    def _unamplified_noise_multiplier(self, target: float, delta: float) -> float:
         """Returns the smallest σ for which the run is (target, δ)-DP for whoever knows the cohorts.
 
         The μ² of sums and counts add up: the counts take their part of the μ that `target` allows. What a grid costs
         hardly depends on σ, so that μ·σ hardly changes, and few steps are enough. A target above what the tail of a
         grid allows is replaced by that: the release is then (ε, δ)-DP with a smaller ε.
         """
-        asked = target
+        requested = target
         of_sums = self._mu_of_sums(gaussian.mu_from(target, delta), target, delta)
         # Twice a float is exact, so that this doubles μ as `Guarantee.replace_one` does.
         sens = self.sensitivity.value * (2 if self.adjacency == "replace-one" else 1)
         # σ is sens / μ, as μ is sens / σ.
         sigma = max(gaussian.rounded_sigma(gaussian.mu_of(sens, of_sums)), sys.float_info.min)
         if self.grid is not None and sigma < math.inf:
-            tail = self._on_every_machine(sigma, asked, delta).tail
+            tail = self._on_every_machine(sigma, requested, delta).tail
             largest = gaussian.largest_epsilon_with_tail(delta, tail)
             if largest <= 0:
                 raise InputValueError(
@@ -271,25 +267,25 @@ class Question:
                 )
             if target > largest:
                 target = largest
-                of_sums = self._mu_of_sums(gaussian.mu_from(largest, delta / 2), asked, delta)
+                of_sums = self._mu_of_sums(gaussian.mu_from(largest, delta / 2), requested, delta)
         for exponent in range(-40, 40):
             if sigma == math.inf:
                 break
-            run = self._on_every_machine(sigma, asked, delta)
+            run = self._on_every_machine(sigma, requested, delta)
             if run.epsilon(delta) <= target:
                 return sigma
-            others = 0.0 if self.counts is None else self.counts.mu
-            excess = math.sqrt((run.mu - others) * (run.mu + others)) / of_sums
+            of_counts = 0.0 if self.counts is None else self.counts.mu
+            excess = math.sqrt((run.mu - of_counts) * (run.mu + of_counts)) / of_sums
             sigma = gaussian.rounded_sigma(sigma * max(excess, 1.0) * (1 + 2.0**exponent))
         raise InputValueError(
-            f"epsilon={asked!r} at delta={delta!r} needs more noise than float64 can represent"
+            f"epsilon={requested!r} at delta={delta!r} needs more noise than float64 can represent"
             + ("." if self.grid is None else ", or fewer bits of the grid.")
         )
 
     def _on_every_machine(self, sigma: float, target: float, delta: float) -> Guarantee:
         """Returns the guarantee of the σ that is not below this one on any machine."""
         try:
-            return self.known(gaussian.on_every_machine(sigma))
+            return self.unamplified(gaussian.on_every_machine(sigma))
         except InputValueError as error:
             raise InputValueError(
                 f"epsilon={target!r} at delta={delta!r} has no noise on this grid: {error}"
@@ -351,52 +347,43 @@ def check_sampling(sampling: Sampling) -> None:
     validation.instance("sampling", sampling, Sampling, "pass MinSep, FixedEpoch, Poisson or another sampling")
 
 
-def released_sensitivity(
-    mechanism: Mechanism, rounds: int, participation: Participation, *, restart_every: int | None = None
-) -> SensitivityResult:
-    """Returns the sensitivity that a run is accounted with: of the mechanism as it is released, or an upper bound."""
-    validation.instance("mechanism", mechanism, Mechanism, "pass a mechanism such as tff_mf.BLT or tff_mf.Identity")
-    every = rounds if restart_every is None else restart_every
-    return restart_sensitivity(mechanism.cast_to_float32(), rounds, participation, restart_every=every)
-
-
-# Answers of this process: a certificate that is asked for again is not drawn again.
-_ANSWERS: dict[tuple[object, ...], Level] = {}
-# σ that this process found: each search draws certificates, and a second one could be luckier.
-_FOUND: dict[tuple[object, ...], float] = {}
-_MOST_ANSWERS = 4096
+# Levels that this process has stated: a second call does not draw a second certificate.
+_LEVELS: dict[tuple[object, ...], Level] = {}
+# σ of searches in this process: each search draws certificates, and a second one could be luckier.
+_SIGMAS: dict[tuple[object, ...], float] = {}
+_MOST_LEVELS = 4096
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Secret:
-    """What secret cohorts add to a run at σ. `mu` holds for whoever knows them; a repeated call has the same answer."""
+    """What secret cohorts add to a run at σ; `mu` holds for whoever knows them. A repeated call returns the same."""
 
     question: Question
     sigma: float
     mu: float
-    prepared: SecretRun = dataclasses.field(compare=False, repr=False)
+    run: SecretRun = dataclasses.field(compare=False, repr=False)
 
     def at_delta(self, delta: float) -> Level:
         """Returns ε at δ."""
-        return self._answered("delta", delta, lambda: self.prepared.level(self.sigma, delta, share=1.0))
+        return self._stored("delta", delta, lambda: self.run.level(self.sigma, delta))
 
     def at_epsilon(self, epsilon: float) -> Level:
         """Returns δ at ε."""
-        return self._answered("epsilon", epsilon, lambda: self.prepared.level_at(self.sigma, epsilon))
+        return self._stored("epsilon", epsilon, lambda: self.run.level_at(self.sigma, epsilon))
 
     def dp_event(self) -> "dp_accounting.DpEvent | None":
         """Returns the run as an event of dp-accounting, or `None` if there is none."""
-        return self.prepared.dp_event(self.sigma)
+        return self.run.dp_event(self.sigma)
 
-    def _answered(self, name: str, value: float, answer: Callable[[], Level]) -> Level:
+    def _stored(self, name: str, value: float, compute: Callable[[], Level]) -> Level:
         key = (*self.question.key, self.sigma, name, value)
-        if key not in _ANSWERS:
+        if key not in _LEVELS:
             began = time.perf_counter()
-            _keep(key, dataclasses.replace(answer(), seconds=time.perf_counter() - began))
-        return _ANSWERS[key]
+            _store(key, dataclasses.replace(compute(), seconds=time.perf_counter() - began))
+        return _LEVELS[key]
 
 
-def _keep(key: tuple[object, ...], level: Level) -> None:
-    if len(_ANSWERS) >= _MOST_ANSWERS:
-        del _ANSWERS[next(iter(_ANSWERS))]
-    _ANSWERS[key] = level
+def _store(key: tuple[object, ...], level: Level) -> None:
+    if len(_LEVELS) >= _MOST_LEVELS:
+        del _LEVELS[next(iter(_LEVELS))]
+    _LEVELS[key] = level

@@ -1,4 +1,4 @@
-"""Runs with secret cohorts: what the theorem of a sampling must answer, and how ε, δ and σ follow from it."""
+"""Runs with secret cohorts: what the theorem of a sampling must compute, and how ε, δ and σ follow from it."""
 
 import abc
 import dataclasses
@@ -23,8 +23,8 @@ _WIDTH, _LEAST = 1e-3, 1e-12
 _LEAST_CERTIFIED = 1e-290
 # Of a search for σ by certificates: attempts, and by how much ε may be below its target.
 _ATTEMPTS, _WANTED = 8, 0.004
-# Of a search without samples: relative width of the interval of σ, its least σ as a share of one that is known to be
-# enough, and small steps after it.
+# Of a search without samples: relative width of the interval of σ, its least σ as a share of the unamplified one, and
+# small steps after it.
 _PRECISION, _LEAST_SHARE, _STEPS = 1e-4, 1e-6, 60
 
 
@@ -42,47 +42,50 @@ class SecretRun(abc.ABC):
     charge_of: Callable[[float], grid_charge.GridCharge] | None = None
 
     @abc.abstractmethod
-    def ideal(self, sigma: float, delta: float, *, change: float, share: float) -> Level:
+    def ideal(self, sigma: float, delta: float, *, change: float, failure_share: float) -> Level:
         """Returns ε of real numbers at δ.
 
         Args:
             sigma: σ, at least 0.
             delta: δ.
             change: By how much the norm of what a client adds to Cx may be larger than with C.
-            share: A certificate by sampling may fail with this share of δ/1000.
+            failure_share: A certificate by sampling may fail with this share of δ/1000.
         """
 
-    def about(self, sigma: float, delta: float) -> float | None:
-        """Returns roughly ε, for a δ that depends on no sample; `None` where ε may be asked for twice."""
+    def rough_epsilon(self, sigma: float, delta: float) -> float | None:
+        """Returns roughly ε, for a δ that depends on no sample; `None` where `ideal` may be called twice."""
         del sigma, delta
         return None
 
-    def level(self, sigma: float, delta: float, *, share: float) -> Level:
-        """Returns ε at δ; a certificate by sampling may fail with `share` of δ/1000."""
-        return self.charged(sigma, delta, self.charge_of(sigma) if self.charge_of and sigma else None, share=share)
+    def level(self, sigma: float, delta: float, *, failure_share: float = 1.0) -> Level:
+        """Returns ε at δ; a certificate by sampling may fail with `failure_share` of δ/1000."""
+        charge = self.charge_of(sigma) if self.charge_of and sigma else None
+        return self.charged(sigma, delta, charge, failure_share=failure_share)
 
     def charged(
-        self, sigma: float, delta: float, charge: grid_charge.GridCharge | None, *, share: float = 1.0
+        self, sigma: float, delta: float, charge: grid_charge.GridCharge | None, *, failure_share: float = 1.0
     ) -> Level:
         """Returns ε of the computed release from ε of the ideal one, or of real numbers without a charge."""
         delta = delta if self.certified else validation.tail_delta(delta)
         if delta < _LEAST_CERTIFIED:
             raise InputValueError(f"delta={delta!r} must be at least {_LEAST_CERTIFIED}.")
         if charge is None:
-            return self.ideal(sigma, delta, change=0.0, share=share)
-        found: list[Level] = []
+            return self.ideal(sigma, delta, change=0.0, failure_share=failure_share)
+        ideal_levels: list[Level] = []
 
-        def epsilon_from(part: float) -> float:
-            found.append(self.ideal(sigma, part, change=charge.sensitivity, share=share))
-            return found[-1].epsilon
+        def epsilon_from(ideal_delta: float) -> float:
+            change = charge.sensitivity
+            ideal_levels.append(self.ideal(sigma, ideal_delta, change=change, failure_share=failure_share))
+            return ideal_levels[-1].epsilon
 
         if charge.tail >= delta:
-            return worst(delta, "unamplified", math.inf, math.inf)
-        epsilon = grid_charge.epsilon_of_chain(delta, charge, epsilon_from, about=self.about(sigma, delta))
-        if not found:
-            return worst(delta, "unamplified", epsilon, epsilon)
-        estimate = found[-1].estimate if self.certified else epsilon
-        return dataclasses.replace(found[-1], epsilon=epsilon, delta=delta, estimate=estimate)
+            return proved_level(delta, "unamplified", math.inf, math.inf)
+        rough_epsilon = self.rough_epsilon(sigma, delta)
+        epsilon = grid_charge.epsilon_of_chain(delta, charge, epsilon_from, rough_epsilon=rough_epsilon)
+        if not ideal_levels:
+            return proved_level(delta, "unamplified", epsilon, epsilon)
+        estimate = ideal_levels[-1].estimate if self.certified else epsilon
+        return dataclasses.replace(ideal_levels[-1], epsilon=epsilon, delta=delta, estimate=estimate)
 
     def level_at(self, sigma: float, epsilon: float) -> Level:
         """Returns δ at ε, by halving intervals of log δ, for bounds that need no samples."""
@@ -92,55 +95,65 @@ class SecretRun(abc.ABC):
                 "what may fail. Ask for epsilon(delta)."
             )
         high, low = 1 - 2.0**-20, _LEAST
-        # Nothing below 1 is known to hold.
-        if (most := self.level(sigma, high, share=1.0)).epsilon > epsilon:
+        # Where this holds, no δ below 1 is proved.
+        if (most := self.level(sigma, high)).epsilon > epsilon:
             return dataclasses.replace(most, epsilon=epsilon, delta=1.0, estimate=1.0)
-        if self.level(sigma, low, share=1.0).epsilon <= epsilon:
+        if self.level(sigma, low).epsilon <= epsilon:
             high = low
         while high > low * (1 + _WIDTH):
             middle = math.sqrt(low * high)
-            low, high = (low, middle) if self.level(sigma, middle, share=1.0).epsilon <= epsilon else (middle, high)
-        return dataclasses.replace(self.level(sigma, high, share=1.0), epsilon=epsilon, delta=high, estimate=high)
+            low, high = (low, middle) if self.level(sigma, middle).epsilon <= epsilon else (middle, high)
+        return dataclasses.replace(self.level(sigma, high), epsilon=epsilon, delta=high, estimate=high)
 
-    def search(self, epsilon: float, delta: float, *, known: float) -> tuple[float, Level] | None:
-        """Returns a σ near the smallest, and its level, from a σ for known cohorts; `None` if it found none."""
-        return self.attempted(epsilon, delta, first=known) if self.certified else self._bisected(epsilon, delta, known)
+    def search(self, epsilon: float, delta: float, *, unamplified: float) -> tuple[float, Level] | None:
+        """Returns a σ near the smallest, and its level, from the σ of known cohorts; `None` if there is none."""
+        if self.certified:
+            return self.best_of_attempts(epsilon, delta, first=unamplified)
+        return self._bisected(epsilon, delta, unamplified)
 
-    def attempted(self, epsilon: float, delta: float, *, first: float) -> tuple[float, Level] | None:
+    def best_of_attempts(self, epsilon: float, delta: float, *, first: float) -> tuple[float, Level] | None:
         """Returns the best of a few certificates, from a first σ on.
 
         Attempt t for one σ may fail with δ/1000·2^(−t), so that all of them together fail with at most δ/1000.
         """
         sigma, low, best = first, 0.0, None
         for attempt in range(1, _ATTEMPTS + 1):
-            found = self.level(sigma, delta, share=2.0**-attempt)
-            if found.epsilon <= epsilon:
-                best = sigma, found
-                if found.epsilon >= epsilon * (1 - _WANTED):
+            level = self.level(sigma, delta, failure_share=2.0**-attempt)
+            if level.epsilon <= epsilon:
+                best = sigma, level
+                if level.epsilon >= epsilon * (1 - _WANTED):
                     break
             else:
                 low = sigma
             # Of an amplified run ε is about as 1/σ, or falls faster.
-            aimed = sigma * min(max(found.epsilon / epsilon, 0.5), 2.0) * (1 + _WANTED / 3)
+            aimed = sigma * min(max(level.epsilon / epsilon, 0.5), 2.0) * (1 + _WANTED / 3)
             if best is not None and not low < aimed < best[0]:
                 aimed = math.sqrt(low * best[0]) if low else best[0] / 1.5
             sigma = gaussian.rounded_sigma(aimed)
         return best
 
-    def _bisected(self, epsilon: float, delta: float, known: float) -> tuple[float, Level] | None:
+    def _bisected(self, epsilon: float, delta: float, unamplified: float) -> tuple[float, Level] | None:
         """Returns the smallest σ, to 0.01 %, and its level."""
         # Every machine finds the ε of the result to be at most this.
         aim = validation.positive("epsilon", epsilon) * composed_losses.ON_EVERY_MACHINE
 
         def smallest(charge: grid_charge.GridCharge | None) -> float:
-            return _smallest(lambda sigma: self.charged(sigma, delta, charge).epsilon <= aim, known)
+            """Returns about the smallest σ that is private, from one that is so without amplification."""
+            low = high = unamplified
+            while low > unamplified * _LEAST_SHARE and self.charged(low, delta, charge).epsilon <= aim:
+                high, low = low, low / 2
+            while high > low * (1 + _PRECISION):
+                middle = math.sqrt(low * high)
+                is_enough = self.charged(middle, delta, charge).epsilon <= aim
+                low, high = (low, middle) if is_enough else (middle, high)
+            return gaussian.rounded_sigma(high)
 
         sigma = smallest(None)
         if self.charge_of:
             # What a grid costs hardly depends on σ, and takes longer than the rest.
             sigma = max(sigma, smallest(self.charge_of(sigma)))
         for _ in range(_STEPS):
-            level = self.level(sigma, delta, share=1.0)
+            level = self.level(sigma, delta)
             if level.epsilon <= aim:
                 return sigma, level
             # The bounds are not quite monotone in σ.
@@ -153,18 +166,7 @@ class SecretRun(abc.ABC):
         return None
 
 
-def worst(delta: float, theorem: str, remove: float, add: float) -> Level:
+def proved_level(delta: float, theorem: str, remove: float, add: float) -> Level:
     """Returns the level of a bound that needs no samples, from ε of both directions."""
     direction, epsilon = ("remove", remove) if remove >= add else ("add", add)
     return Level(epsilon=epsilon, delta=delta, bound="proved", theorem=theorem, direction=direction, estimate=epsilon)
-
-
-def _smallest(private: Callable[[float], bool], known: float) -> float:
-    """Returns about the smallest σ that is private, from one that is so without amplification."""
-    low = high = known
-    while low > known * _LEAST_SHARE and private(low):
-        high, low = low, low / 2
-    while high > low * (1 + _PRECISION):
-        middle = math.sqrt(low * high)
-        low, high = (low, middle) if private(middle) else (middle, high)
-    return gaussian.rounded_sigma(high)

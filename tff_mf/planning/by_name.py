@@ -46,8 +46,8 @@ class Search:
     toeplitz: bool = False
 
 
-# By the names of the command line.
-_SEARCHES: Mapping[str, Search] = {
+# The kinds that are optimized for a setting, by the names of the command line.
+SEARCHES: Mapping[str, Search] = {
     "blt": Search(optimizer=optimize.optimize_blt, options=("buffers", "objective"), objective="max"),
     "scaled-blt": Search(optimizer=optimize.optimize_scaled_blt, options=("buffers", "objective"), objective="max"),
     "banded": Search(optimizer=optimize.optimize_banded, options=("bands", "unit_norms", "workload", "progress")),
@@ -58,16 +58,6 @@ _SEARCHES: Mapping[str, Search] = {
 }
 
 
-def searched() -> Mapping[str, Search]:
-    """Returns the searches of the kinds that are optimized for a setting, by the names of the command line.
-
-    Example:
-        >>> list(searched())[:2]
-        ['blt', 'scaled-blt']
-    """
-    return _SEARCHES
-
-
 def names() -> tuple[str, ...]:
     """Returns the names that stand for a mechanism: the kinds that are optimized, and those that need no search.
 
@@ -75,7 +65,7 @@ def names() -> tuple[str, ...]:
         >>> names()[-3:]
         ('tree-online', 'tree-vanilla', 'identity')
     """
-    return (*searched(), *_TREES, "identity")
+    return (*SEARCHES, *_TREES, "identity")
 
 
 def production() -> tuple[str, ...]:
@@ -114,9 +104,9 @@ def load(name: str, rounds: int | None = None) -> Mechanism:
         validation.one_of("mechanism", name, production())
         return BLT.production(name.removeprefix(_PREFIX))
     if "\0" not in name and not os.path.lexists(name):
-        known = (*names(), *production())
-        meant = validation.did_you_mean(name, known)
-        raise InputValueError(f"mechanism={name!r} is not a file, and none of {', '.join(known)}{meant}")
+        all_names = (*names(), *production())
+        meant = validation.did_you_mean(name, all_names)
+        raise InputValueError(f"mechanism={name!r} is not a file, and none of {', '.join(all_names)}{meant}")
     return artifacts.load(name)
 
 
@@ -132,7 +122,7 @@ def check(name: str, *, rounds: int, **options: Any) -> None:
         InputError: If there is none, or an option does not go with it.
     """
     check_options(name, **options)
-    if name in _SEARCHES:
+    if name in SEARCHES:
         return
     try:
         load(name, rounds)
@@ -200,10 +190,10 @@ def build(
     Raises:
         InputError: If an option does not go with the mechanism, or the optimizer refuses it.
     """
-    if name not in _SEARCHES:
+    if name not in SEARCHES:
         check_options(name, **options)
         return load(name, rounds)
-    if options.get("bands") is None and "bands" in _SEARCHES[name].options:
+    if options.get("bands") is None and "bands" in SEARCHES[name].options:
         options["bands"] = min(participation.min_sep, rounds)
     return search(name, rounds=rounds, participation=participation, progress=progress, **options)
 
@@ -214,7 +204,7 @@ def search(
     """Returns the best mechanism of a kind, whose `optimized_for` says how the search for it ended.
 
     Args:
-        name: A key of `searched()`.
+        name: A key of `SEARCHES`.
         rounds: Number of rounds n.
         participation: What each client is bound to; None, for `banded` alone, is participations as far apart as it has
             bands.
@@ -224,23 +214,23 @@ def search(
 
     Example:
         >>> import tff_mf
-        >>> found = search("dense", rounds=4, participation=tff_mf.SingleParticipation(), objective="rms")
-        >>> found.optimized_for.converged
+        >>> mechanism = search("dense", rounds=4, participation=tff_mf.SingleParticipation(), objective="rms")
+        >>> mechanism.optimized_for.converged
         True
 
     Raises:
         InputError: If an option does not go with the kind, or the optimizer refuses it.
     """
-    kind, given = _SEARCHES[name], check_options(name, **options)
-    workload = given.get("workload", PrefixSum())
+    kind, arguments = SEARCHES[name], check_options(name, **options)
+    workload = arguments.get("workload", PrefixSum())
     if kind.toeplitz and not isinstance(workload, ToeplitzWorkload):
         raise InputValueError(
             f"workload={_word(workload)!r} does not go with mechanism={name!r}, which is constant along diagonals: "
             "take workload='momentum', or banded or dense."
         )
     if progress is not None and "progress" in kind.options:
-        given["progress"] = progress
-    return kind.optimizer(rounds=rounds, participation=participation, **given)
+        arguments["progress"] = progress
+    return kind.optimizer(rounds=rounds, participation=participation, **arguments)
 
 
 def check_options(name: str, **options: Any) -> dict[str, Any]:
@@ -249,7 +239,7 @@ def check_options(name: str, **options: Any) -> dict[str, Any]:
     Raises:
         InputError: If it does not, or there is no such objective.
     """
-    kind, given = _SEARCHES.get(name), {}
+    kind, arguments = SEARCHES.get(name), {}
     for option, value in options.items():
         if value is None or isinstance(value, PrefixSum):
             continue
@@ -260,12 +250,12 @@ def check_options(name: str, **options: Any) -> dict[str, Any]:
                 continue
         if not taken:
             shown = repr(_word(value) if isinstance(value, Workload) else value)
-            goes_with = ", ".join(other for other, known in _SEARCHES.items() if option in known.options)
+            goes_with = ", ".join(key for key, search in SEARCHES.items() if option in search.options)
             remedy = "; take workload='prefix-sum'" if option == "workload" else ""
             if option == "objective" and kind is not None:
                 remedy = f"; {name} minimizes {'MaxLoss' if kind.objective == 'max' else 'RmsLoss'}"
             raise InputValueError(
                 f"{option}={shown} does not go with mechanism={name!r}, only with {goes_with}{remedy}."
             )
-        given[option] = value
-    return given
+        arguments[option] = value
+    return arguments

@@ -8,12 +8,11 @@ def check_level(*, epsilon: float | None, noise_multiplier: float | None, delta:
     """Raises unless exactly one of ε and σ is given, and all numbers are in range.
 
     Raises:
-        InputTypeError: If an argument is of the wrong type.
-        InputValueError: If one is out of range, or not exactly one of `epsilon` and `noise_multiplier` is given.
+        InputValueError: If not exactly one of `epsilon` and `noise_multiplier` is given.
     """
     if (epsilon is None) == (noise_multiplier is None):
-        given = "neither" if epsilon is None else "both"
-        raise InputValueError(f"{given} of epsilon=ε and noise_multiplier=σ given: give one of them.")
+        number = "neither" if epsilon is None else "both"
+        raise InputValueError(f"{number} of epsilon=ε and noise_multiplier=σ given: give one of them.")
     validation.open_unit("delta", delta)
     if epsilon is not None:
         validation.positive("epsilon", epsilon)
@@ -22,11 +21,7 @@ def check_level(*, epsilon: float | None, noise_multiplier: float | None, delta:
 
 
 def check_delta(delta: float, population: int) -> None:
-    """Raises unless δ is below one divided by the number of clients.
-
-    Raises:
-        InputValueError: If it is not.
-    """
+    """Raises unless δ is below one divided by the number of clients."""
     if delta >= 1 / population:
         raise InputValueError(
             f"delta={delta!r} must be below 1/population, with {population} clients: a mechanism that publishes one "
@@ -38,8 +33,7 @@ def checked_cohort(clients_per_round: int, cohort: int | None) -> int:
     """Returns how many clients a round stands for.
 
     Raises:
-        InputTypeError: If an argument is of the wrong type.
-        InputValueError: If an argument is out of range, or the cohort is smaller than what simulates it.
+        InputValueError: If the cohort is smaller than what simulates it.
     """
     clients_per_round = validation.whole("clients_per_round", clients_per_round)
     cohort = clients_per_round if cohort is None else validation.whole("cohort", cohort)
@@ -57,12 +51,7 @@ def as_run(of_cohort: float, clients_per_round: int, cohort: int) -> float:
 
 
 def check_restarts(rounds: int, restart_every: int | None, adaptive_count_stddev: float | None) -> None:
-    """Raises unless restarts lie within the run, and adaptive clipping has restarts at which the clip norm can change.
-
-    Raises:
-        InputTypeError: If an argument is of the wrong type.
-        InputValueError: If one is out of range, or adaptive clipping has no restarts.
-    """
+    """Raises unless restarts lie within the run, and adaptive clipping has restarts, at which its clip norm changes."""
     if restart_every is not None and validation.whole("restart_every", restart_every) >= rounds:
         raise InputValueError(
             f"restart_every={restart_every} must be less than rounds={rounds}: the noise would never start anew; leave "

@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -62,8 +62,6 @@ _RISEN = 1.1
 _BUFFERS = 3
 # Of a certificate, few: bounds without samples are enough to compare.
 _SAMPLES = 1000
-# Which field of a sampling is the most bands that it amplifies; of others, it is one.
-_BANDS: Mapping[type, str] = {CyclicPoisson: "groups", BMinSep: "min_sep"}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -87,8 +85,7 @@ class MechanismSetting:
         MinSep(min_sep=4, max_participations=2)
 
     Raises:
-        InputTypeError: If a field is of the wrong type.
-        InputValueError: If a field is out of range, or the participations do not fit in `rounds`.
+        InputValueError: If the participations do not fit in `rounds`.
     """
 
     rounds: int
@@ -149,7 +146,7 @@ class MechanismSetting:
 
     def named(self, name: str, *, progress: by_name.Progress | None = None, **options: Any) -> Mechanism:
         """Returns the mechanism of a name: read, or optimized for this setting; see `by_name.build`."""
-        if name in by_name.searched():
+        if name in by_name.SEARCHES:
             options["workload"] = self.searched_workload
         return by_name.build(
             name,
@@ -205,6 +202,10 @@ class Option:
     if_wrong: dict[str, float] = dataclasses.field(default_factory=dict)
     loss_if_wrong: dict[str, float] = dataclasses.field(default_factory=dict)
 
+    @property
+    def largest_loss_if_wrong(self) -> float:
+        return max(self.loss_if_wrong.values(), default=0.0)
+
 
 def widest(population: int, *, clients_per_round: int, rounds: int) -> Participation:
     """Returns the schema in which clients come as far apart as their number allows, and as often as fits.
@@ -221,8 +222,7 @@ def widest(population: int, *, clients_per_round: int, rounds: int) -> Participa
         SingleParticipation()
 
     Raises:
-        InputTypeError: If an argument is not a whole number.
-        InputValueError: If an argument is below 1, or a cohort has more clients than there are.
+        InputValueError: If a cohort has more clients than there are.
     """
     for name, value in (("population", population), ("clients_per_round", clients_per_round), ("rounds", rounds)):
         validation.whole(name, value)
@@ -253,7 +253,7 @@ def cases(setting: MechanismSetting, min_sep: int | None = None) -> dict[str, Me
     """
     rounds, min_sep = setting.rounds, setting.separation if min_sep is None else min_sep
     longer = rounds + rounds // 2
-    several = {
+    schemas = {
         "half_min_sep": (rounds, max(1, min_sep // 2)),
         "twice_min_sep": (rounds, min(2 * min_sep, rounds)),
         "half_as_many_rounds_again": (longer, min_sep),
@@ -261,7 +261,7 @@ def cases(setting: MechanismSetting, min_sep: int | None = None) -> dict[str, Me
     kind = FixedEpoch if isinstance(setting.participation, FixedEpoch) else MinSep
     return {
         name: dataclasses.replace(setting, rounds=n, participation=schema(b, participations(n, b), kind=kind))
-        for name, (n, b) in several.items()
+        for name, (n, b) in schemas.items()
     }
 
 
@@ -291,17 +291,16 @@ def options(
         progress: Called with the name of each mechanism when it is done.
 
     Raises:
-        InputTypeError: If an argument is of the wrong type.
-        InputValueError: If an argument is out of range, or not exactly one of `epsilon` and `noise_multiplier` given.
+        InputValueError: If not exactly one of `epsilon` and `noise_multiplier` is given.
     """
     check_level(epsilon=epsilon, noise_multiplier=noise_multiplier, delta=delta)
     if dimension is not None:
         validation.whole("dimension", dimension)
     level = {"delta": delta, "epsilon": epsilon, "noise_multiplier": noise_multiplier}
-    found = []
+    compared = []
     for name, search, too_slow in _searches(setting, objective):
         if too_slow and not thorough:
-            found.append(Option(name=name, mechanism=None, note=too_slow))
+            compared.append(Option(name=name, mechanism=None, note=too_slow))
             continue
         start = time.perf_counter()
         try:
@@ -309,18 +308,18 @@ def options(
             seconds = time.perf_counter() - start
             option = _at(setting, objective, name, mechanism, cases(setting, min_sep), **level)
             copies = option.figures["memory_rows"]
-            about = {"memory_bytes": None if dimension is None else 4 * copies * dimension, "seconds": seconds}
-            note = _FITTED_NORMS.get(name, "")
-            found.append(dataclasses.replace(option, figures=option.figures | about, note=note))
+            option.figures["memory_bytes"] = None if dimension is None else _FLOAT * copies * dimension
+            option.figures["seconds"] = seconds
+            compared.append(option)
         except InputValueError as error:
             # A limit of one mechanism does not concern the others: the table names it.
-            found.append(Option(name=name, mechanism=None, note=str(error)))
+            compared.append(Option(name=name, mechanism=None, note=str(error)))
         if progress is not None:
             progress(name)
-    return sorted(found, key=lambda option: option.figures.get(f"{objective}_loss", math.inf))
+    return sorted(compared, key=lambda option: option.figures.get(f"{objective}_loss", math.inf))
 
 
-def recommend(found: list[Option], objective: str = "rms", measure: str = "loss") -> tuple[Option, str]:
+def recommend(options: list[Option], objective: str = "rms", measure: str = "loss") -> tuple[Option, str]:
     """Returns the mechanism to take, and why.
 
     Of those whose loss is within a tenth of the least, both as planned and in the worst case if an estimate is
@@ -328,7 +327,7 @@ def recommend(found: list[Option], objective: str = "rms", measure: str = "loss"
     the participation, which lower one loss at the expense of the other, are left out.
 
     Args:
-        found: Every mechanism, the one with the least loss first.
+        options: Every mechanism, the one with the least loss first.
         objective: The loss to compare by, "rms" or "max".
         measure: "loss", or "error", in clip norms, where noise is not in proportion to a sensitivity.
 
@@ -336,15 +335,16 @@ def recommend(found: list[Option], objective: str = "rms", measure: str = "loss"
         InputValueError: If there is no mechanism for these numbers.
     """
     counts, name = f"{objective}_{measure}", f"{objective.capitalize()}{measure.capitalize()}"
-    searched = [option for option in found if option.mechanism is not None and option.name not in _FITTED_NORMS]
+    searched = [option for option in options if option.mechanism is not None and option.name not in _FITTED_NORMS]
     if not searched:
-        raise InputValueError(f"There is no mechanism for these numbers: {found[0].name}: {found[0].note}")
+        raise InputValueError(f"There is no mechanism for these numbers: {options[0].name}: {options[0].note}")
     best = searched[0].figures[counts]
     close = [option for option in searched if option.figures[counts] <= AS_GOOD * best]
-    least_worst = min(map(_worst, close))
-    pool = [option for option in close if _worst(option) <= AS_GOOD * least_worst]
+    least_if_wrong = min(option.largest_loss_if_wrong for option in close)
+    pool = [option for option in close if option.largest_loss_if_wrong <= AS_GOOD * least_if_wrong]
     chosen = min(pool, key=lambda option: (option.figures["memory_rows"], option.figures[counts]))
-    less = [each.name for each in found if each.name in _FITTED_NORMS and each.figures.get(counts, math.inf) < best]
+    fitted = [option for option in options if option.name in _FITTED_NORMS]
+    less = [option.name for option in fitted if option.figures.get(counts, math.inf) < best]
     without = f", without {' and '.join(less)}" if less else ""
     loss, rows = chosen.figures[counts], chosen.figures["memory_rows"]
     reasons = [
@@ -353,17 +353,13 @@ def recommend(found: list[Option], objective: str = "rms", measure: str = "loss"
         else f"its {name}, {digits.nearest(loss)}, is within {100 * (loss / best - 1):.1f} % of the least found "
         f"({searched[0].name}{without})"
     ]
-    if 0 < least_worst < math.inf:
-        stuck = [option.name for option in close if math.isinf(_worst(option))]
+    if 0 < least_if_wrong < math.inf:
+        stuck = [option.name for option in close if math.isinf(option.largest_loss_if_wrong)]
         reasons.append("it can run longer than planned" + (f", which {stuck[0]} cannot" if stuck else ""))
     more = [option for option in pool if option.figures["memory_rows"] > rows]
     copies = f"it keeps {rows or 'no'} {'copies' if rows > 1 else 'copy'} of the model as state"
     reasons.append(copies + (f", {more[0].name} {more[0].figures['memory_rows']}" if more else ""))
     return chosen, f"{chosen.name}: {'; '.join(reasons)}."
-
-
-def _worst(option: Option) -> float:
-    return max(option.loss_if_wrong.values(), default=0.0)
 
 
 def _searches(setting: MechanismSetting, objective: str) -> Iterator[tuple[str, Callable[[], Mechanism], str]]:
@@ -373,7 +369,7 @@ def _searches(setting: MechanismSetting, objective: str) -> Iterator[tuple[str, 
     buffers = min(4, max(1, n - 1))
 
     def search(name: str, **options: Any) -> Callable[[], Mechanism]:
-        takes = by_name.searched()[name].options
+        takes = by_name.SEARCHES[name].options
         if "objective" in takes:
             options["objective"] = objective
 
@@ -413,7 +409,7 @@ def _at(
     objective: str,
     name: str,
     mechanism: Mechanism,
-    others: dict[str, MechanismSetting],
+    wrong_settings: dict[str, MechanismSetting],
     *,
     delta: float,
     epsilon: float | None,
@@ -425,19 +421,19 @@ def _at(
     if epsilon is not None:
         sigma = question.noise_multiplier(epsilon=epsilon, delta=delta)
     assert sigma is not None
-    sensitivity, guarantee = question.sensitivity, question.answered(sigma)
-    wrong, losses = {}, {}
-    for case, other in others.items():
-        wrong[case] = losses[case] = math.inf
-        if mechanism.max_rounds is not None and mechanism.max_rounds < other.searched_rounds:
+    sensitivity, guarantee = question.sensitivity, question.guarantee(sigma)
+    epsilons, losses = {}, {}
+    for case, wrong in wrong_settings.items():
+        epsilons[case] = losses[case] = math.inf
+        if mechanism.max_rounds is not None and mechanism.max_rounds < wrong.searched_rounds:
             continue
-        asked = question.over(other.rounds, other.participation)
-        in_case = asked.sensitivity
+        in_case = question.over(wrong.rounds, wrong.participation)
+        sensitivity_in_case = in_case.sensitivity.value
         # On a grid, a mechanism may have fewer rounds than C.
         with contextlib.suppress(InputValueError):
-            wrong[case] = asked.answered(sigma).epsilon(delta)
-            of_case = error if other.rounds == setting.rounds else other.errors(mechanism)
-            losses[case] = in_case.value * getattr(of_case, objective)
+            epsilons[case] = in_case.guarantee(sigma).epsilon(delta)
+            error_in_case = error if wrong.rounds == setting.rounds else wrong.errors(mechanism)
+            losses[case] = sensitivity_in_case * getattr(error_in_case, objective)
     figures = {
         "rms_loss": sensitivity.value * error.rms,
         "max_loss": sensitivity.value * error.max,
@@ -447,15 +443,16 @@ def _at(
         "epsilon": guarantee.epsilon(delta),
         "memory_rows": _copies(question, sigma),
     }
-    return Option(name=name, mechanism=mechanism, figures=figures, if_wrong=wrong, loss_if_wrong=losses)
+    note = _FITTED_NORMS.get(name, "")
+    return Option(name=name, mechanism=mechanism, note=note, figures=figures, if_wrong=epsilons, loss_if_wrong=losses)
 
 
 def _copies(question: accounting.Question, noise_multiplier: float) -> int:
     if question.grid is None:
         return question.mechanism.cast_to_float32().recursion().rows
     deviation = noise_multiplier * 2**question.grid.bits
-    found = question.bounds.at(deviation=deviation, largest_normal=grids.LARGEST_NORMAL)
-    return sum(np.dtype(each).itemsize for each in found.recursion.types(0)) // _FLOAT
+    integers = question.bounds.at(deviation=deviation, largest_normal=grids.LARGEST_NORMAL)
+    return sum(np.dtype(kind).itemsize for kind in integers.recursion.types(0)) // _FLOAT
 
 
 def amplified(sampling: Sampling, *, rounds: int, epsilon: float, delta: float) -> list[Option]:
@@ -474,13 +471,10 @@ def amplified(sampling: Sampling, *, rounds: int, epsilon: float, delta: float) 
 
     Example:
         >>> import tff_mf
-        >>> found = amplified(tff_mf.CyclicPoisson(groups=4, population=400, clients_per_round=10),
-        ...                 rounds=64, epsilon=2.0, delta=1e-6)
-        >>> [each.name for each in found]
+        >>> options = amplified(tff_mf.CyclicPoisson(groups=4, population=400, clients_per_round=10),
+        ...                     rounds=64, epsilon=2.0, delta=1e-6)
+        >>> [option.name for option in options]
         ['banded-toeplitz, 4 bands', 'banded-toeplitz, 2 bands', 'identity']
-
-    Raises:
-        InputError: If an argument is out of range.
     """
     if _most_bands(sampling, rounds) == 1:
         return [Option(name="identity", mechanism=Identity())]
@@ -516,11 +510,15 @@ def _candidates(sampling: Sampling, rounds: int, epsilon: float, delta: float) -
 
 def _most_bands(sampling: Sampling, rounds: int) -> int:
     """Returns the largest number of bands that the theorem of a sampling covers."""
-    return (
-        rounds
-        if isinstance(sampling, BallsInBins)
-        else min(getattr(sampling, _BANDS.get(type(sampling), ""), 1), rounds)
-    )
+    match sampling:
+        case BallsInBins():
+            return rounds
+        case CyclicPoisson():
+            return min(sampling.groups, rounds)
+        case BMinSep():
+            return min(sampling.min_sep, rounds)
+        case _:
+            return 1
 
 
 def _sigma(sampling: Sampling, mechanism: Mechanism, rounds: int, epsilon: float, delta: float) -> float:

@@ -46,8 +46,7 @@ class Order:
         0.95
 
     Raises:
-        InputTypeError: If a field is of the wrong type.
-        InputValueError: If a field is out of range, or differs from the sampling's own.
+        InputValueError: If a field differs from the sampling's own.
     """
 
     sampling: Sampling
@@ -86,8 +85,7 @@ class Order:
             seed: The same seed gives the same order.
 
         Raises:
-            InputTypeError: If an argument is not a whole number.
-            InputValueError: If an argument is out of range, or there are fewer examples than in one batch.
+            InputValueError: If there are fewer examples than in one batch.
         """
         count, size = validation.whole("examples", examples), validation.whole("batch_size", batch_size)
         if size > count:
@@ -106,8 +104,7 @@ class Order:
             seed: The same seed gives the same batches, where they may be known.
 
         Raises:
-            InputTypeError: If `plan` is not a plan.
-            InputValueError: If it has another number of examples, a sampling at random without `secret_cohorts`, or
+            InputValueError: If the plan has another number of examples, random cohorts without `secret_cohorts`, or
                 what is not supported here: restarts, adaptive clipping, or a cohort that is simulated by a smaller one.
         """
         check_central(plan)
@@ -153,7 +150,6 @@ class Order:
             Indices of examples, int32 `[count, width]`; −1 stands for no example, and fills the end of a row.
 
         Raises:
-            InputTypeError: If an argument is not a whole number.
             InputValueError: If the rounds are not all below `rounds`, the examples cannot fill the batches, or `secret`
                 is missing.
         """
@@ -168,35 +164,32 @@ class Order:
             # Rounds are independent, given the groups, so that no coin has to be stored, nor tossed before its round.
             rounds, groups = range(begin, begin + count), self._groups
             return rows_of([self.sampling.joined(groups[t % len(groups)], SystemDraws()) for t in rounds])
-        return self._drawn(secret)[begin : begin + count]
+        if not self.is_sampled:
+            return self._public_batches[begin : begin + count]
+        if secret is None:
+            raise InputValueError(
+                f"secret=None, but examples have their places by {self.sampling} in all {self.rounds} rounds: pass one "
+                "tff_mf.CohortSecret.drawn() in every call, and save it for a training that goes on."
+            )
+        if secret not in self._secret_batches:
+            names = [str(index) for index in range(self.examples)]
+            self._secret_batches[secret] = self._batches_by(secret.draws(names, self.sampling))
+        return self._secret_batches[secret][begin : begin + count]
 
     @functools.cached_property
     def _groups(self) -> np.ndarray:
         assert isinstance(self.sampling, accounting.CyclicPoisson)
         return self.sampling.members(SeededDraws(self.seed)).astype(np.int32)
 
-    def _drawn(self, secret: CohortSecret | None) -> np.ndarray:
-        if not self.is_sampled:
-            return self._known
-        if secret is None:
-            raise InputValueError(
-                f"secret=None, but examples have their places by {self.sampling} in all {self.rounds} rounds: pass one "
-                "tff_mf.CohortSecret.drawn() in every call, and save it for a training that goes on."
-            )
-        if secret not in self._of_secrets:
-            names = [str(index) for index in range(self.examples)]
-            self._of_secrets[secret] = self._by(secret.draws(names, self.sampling))
-        return self._of_secrets[secret]
-
     @functools.cached_property
-    def _of_secrets(self) -> dict[CohortSecret, np.ndarray]:
+    def _secret_batches(self) -> dict[CohortSecret, np.ndarray]:
         return {}
 
     @functools.cached_property
-    def _known(self) -> np.ndarray:
-        return self._by(SeededDraws(self.seed))
+    def _public_batches(self) -> np.ndarray:
+        return self._batches_by(SeededDraws(self.seed))
 
-    def _by(self, draws: Draws) -> np.ndarray:
+    def _batches_by(self, draws: Draws) -> np.ndarray:
         return self.sampling.cohorts(self.examples, self.rounds, clients_per_round=self.batch_size, draws=draws)
 
     @property
@@ -205,5 +198,5 @@ class Order:
         if isinstance(self.sampling, accounting.CyclicPoisson):
             places = self._groups.tobytes()
         else:
-            places = b"" if self.is_sampled else self._known.tobytes()
+            places = b"" if self.is_sampled else self._public_batches.tobytes()
         return hashlib.sha256(repr(self).encode() + places).digest()

@@ -7,7 +7,7 @@ import json
 import math
 import os
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from tff_mf import accounting, artifacts
@@ -103,8 +103,7 @@ class Plan:
         alternatives: What the others would have cost, the one with the least loss first.
 
     Raises:
-        InputTypeError: If a field is of the wrong type.
-        InputValueError: If a field is out of range, or fields contradict each other.
+        InputValueError: If fields contradict each other.
     """
 
     mechanism: Mechanism
@@ -153,9 +152,11 @@ class Plan:
     def _check_cohorts(self) -> None:
         """Raises unless the numbers are those of the sampling, and the population can fill the cohorts."""
         for name in ("population", "clients_per_round"):
-            own, given = getattr(self.sampling, name, None), getattr(self, name)
-            if None not in (own, given) and own != given:
-                raise InputValueError(f"{name}={given!r}, but {self.sampling} has {name}={own!r}: give both the same.")
+            number, of_sampling = getattr(self, name), getattr(self.sampling, name, None)
+            if None not in (of_sampling, number) and of_sampling != number:
+                raise InputValueError(
+                    f"{name}={number!r}, but {self.sampling} has {name}={of_sampling!r}: give both the same."
+                )
         if self.population is None:
             return
         validation.whole("population", self.population)
@@ -174,13 +175,13 @@ class Plan:
                 f"sampling={self.sampling!r} is not amplified by secret_cohorts: take tff_mf.BallsInBins or another "
                 "sampling at random, or secret_cohorts=False."
             )
-        for name, given in (
+        for name, is_set in (
             ("restart_every", self.restart_every is not None),
             ("adaptive_count_stddev", self.adaptive_count_stddev is not None),
             ("insecure_seed", self.insecure),
             ("cohort", self.cohort != self.clients_per_round),
         ):
-            if given:
+            if is_set:
                 raise InputValueError(
                     f"{name}={getattr(self, name)!r} does not go with secret_cohorts, whose ε is of the clients that "
                     "train, by theorems about one fixed clip norm and noise that never starts anew: leave one out."
@@ -227,7 +228,7 @@ class Plan:
         grid, what its integers cost is included; without one, noise is taken to be real numbers. It is for whoever
         knows the cohorts, unless they are secret.
         """
-        return Guarantee(mu=math.inf) if self.insecure else self._question.answered(self.noise_multiplier)
+        return Guarantee(mu=math.inf) if self.insecure else self._question.guarantee(self.noise_multiplier)
 
     @property
     def epsilon(self) -> float:
@@ -241,7 +242,7 @@ class Plan:
             return math.inf
         smaller = dataclasses.replace(self._question, adaptive_count_stddev=self.adaptive_count_stddev_as_run)
         try:
-            return smaller.answered(self.noise_multiplier_as_run).epsilon(self.delta)
+            return smaller.guarantee(self.noise_multiplier_as_run).epsilon(self.delta)
         except InputValueError:
             if self.grid is None:
                 raise
@@ -287,8 +288,7 @@ class Plan:
             Grid(bits=15, max_clients=1000)
 
         Raises:
-            InputTypeError: If `dimension` is not a whole number.
-            InputValueError: If it is below 1, or above the dimension that the plan's grid is for.
+            InputValueError: If `dimension` is above the dimension that the plan's grid is for.
         """
         validation.whole("dimension", dimension)
         if self.dimension is not None:
@@ -299,12 +299,16 @@ class Plan:
                 )
             return self
         grid = Grid.with_room(dimension=dimension, cohort=self.cohort)
-        found = dataclasses.replace(self, grid=grid, dimension=dimension)
-        if self.target_epsilon is not None:
-            return found.calibrated(self.target_epsilon)
-        # Refused now, and not by the first report of the run.
-        _ = found.guarantee
-        return found
+        return dataclasses.replace(self, grid=grid, dimension=dimension)._with_noise_for(self.target_epsilon)
+
+    def _with_noise_for(self, epsilon: float | None) -> "Plan":
+        """Returns the plan calibrated for ε; or as it is, if its own σ has a guarantee on its grid."""
+        if epsilon is not None:
+            return self.calibrated(epsilon)
+        if self.grid is not None:
+            # Refused now, and not by the first report of the run.
+            _ = self.guarantee
+        return self
 
     def calibrated(self, epsilon: float) -> "Plan":
         """Returns the plan with the smallest σ for which its run is (ε, δ)-DP.
@@ -316,8 +320,7 @@ class Plan:
             epsilon: ε that the whole run may reach.
 
         Raises:
-            InputTypeError: If `epsilon` is not a number.
-            InputValueError: If it is not positive, the counts alone exceed it, or no finite noise is enough.
+            InputValueError: If the counts alone exceed `epsilon`, or no finite noise is enough.
         """
         sigma = self._question.noise_multiplier(epsilon=epsilon, delta=self.delta)
         return dataclasses.replace(self, noise_multiplier=sigma, target_epsilon=epsilon)
@@ -339,13 +342,13 @@ class Plan:
         folder, sampling = pathlib.Path(folder), self.sampling
         if _SAMPLINGS.get(type(sampling).__name__) is not type(sampling):
             raise InputTypeError(f"sampling={sampling!r} is of a kind that no file can hold: {', '.join(_SAMPLINGS)}.")
-        own = {name: getattr(sampling, name) for name in inspect.signature(type(sampling)).parameters}
+        parameters = {name: getattr(sampling, name) for name in inspect.signature(type(sampling)).parameters}
         fields = {
             "version": _VERSION,
             **{field.name: getattr(self, field.name) for field in dataclasses.fields(self) if field.name not in _OWN},
-            "sampling": {"kind": type(sampling).__name__, **own},
+            "sampling": {"kind": type(sampling).__name__, **parameters},
             "grid": None if self.grid is None else dataclasses.asdict(self.grid),
-            "alternatives": [dataclasses.asdict(other) for other in self.alternatives],
+            "alternatives": [dataclasses.asdict(alternative) for alternative in self.alternatives],
         }
         folder.mkdir(parents=True, exist_ok=True)
         artifacts.save(self.mechanism, folder / _MECHANISM)
@@ -362,18 +365,18 @@ class Plan:
             InputError: If the plan's file is missing or damaged, or its fields contradict each other.
         """
         path = pathlib.Path(folder) / _PLAN
-        given = strict_json.read(path, "plan")
+        fields = strict_json.read(path, "plan")
         try:
-            if given.pop("version") != _VERSION:
+            if fields.pop("version") != _VERSION:
                 raise InputValueError(f"plan={str(path)!r} was written by another version: make the plan again.")
-            kind = _SAMPLINGS[given["sampling"].pop("kind")]
-            own: dict[str, Any] = {
+            kind = _SAMPLINGS[fields["sampling"].pop("kind")]
+            objects: dict[str, Any] = {
                 "mechanism": artifacts.load(pathlib.Path(folder) / _MECHANISM),
-                "sampling": kind(**given["sampling"]),
-                "grid": None if given["grid"] is None else Grid(**given["grid"]),
-                "alternatives": tuple(Alternative(**other) for other in given["alternatives"]),
+                "sampling": kind(**fields["sampling"]),
+                "grid": None if fields["grid"] is None else Grid(**fields["grid"]),
+                "alternatives": tuple(Alternative(**alternative) for alternative in fields["alternatives"]),
             }
-            return cls(**{**given, **own})
+            return cls(**{**fields, **objects})
         except (KeyError, TypeError, AttributeError) as error:
             if isinstance(error, InputTypeError):
                 raise
@@ -405,11 +408,10 @@ class Plan:
         if self.cohort != self.clients_per_round:
             as_run = digits.rounded_up(self.epsilon_as_run)
             lines["simulates"] = f"{self.cohort:,} clients a round; of those that train, epsilon_as_run={as_run}"
-        searched = [each for each in self.alternatives if each.loss is not None]
-        independent = [each for each in searched[_MOST_SHOWN:] if each.name == "identity"]
-        found = searched[:_MOST_SHOWN] + independent
-        if found:
-            lines["instead"] = "; ".join(map(str, found))
+        searched = [alternative for alternative in self.alternatives if alternative.loss is not None]
+        independent = [alternative for alternative in searched[_MOST_SHOWN:] if alternative.name == "identity"]
+        if searched:
+            lines["instead"] = "; ".join(map(str, searched[:_MOST_SHOWN] + independent))
         if "RmsLoss" in self.why:
             lines["RmsLoss"] = (
                 "noise in the model after a round, as a root mean square over all rounds, at equal privacy"
@@ -509,8 +511,8 @@ def plan(
 
     Example:
         >>> import tff_mf
-        >>> found = tff_mf.plan(population=600, clients_per_round=20, rounds=100, epsilon=8.0, delta=1e-6)
-        >>> found.sampling, found.mechanism.kind, f"{found.epsilon:.2f}"
+        >>> plan = tff_mf.plan(population=600, clients_per_round=20, rounds=100, epsilon=8.0, delta=1e-6)
+        >>> plan.sampling, plan.mechanism.kind, f"{plan.epsilon:.2f}"
         (MinSep(min_sep=30, max_participations=4), 'blt', '8.00')
         >>> simulated = tff_mf.plan(mechanism="identity", rounds=10, sampling=tff_mf.SingleParticipation(),
         ...                         delta=1e-6, clients_per_round=20, cohort=1000, epsilon=2.0)
@@ -519,9 +521,8 @@ def plan(
 
     Raises:
         ArtifactError: If `mechanism` is the path of a file that holds no intact artifact.
-        InputTypeError: If an argument is of the wrong type.
-        InputValueError: If an argument is missing or out of range, arguments contradict each other, or the counts alone
-            exceed `epsilon`.
+        InputValueError: If an argument is missing, arguments contradict each other, or the counts alone exceed
+            `epsilon`.
     """
     check_level(epsilon=epsilon, noise_multiplier=noise_multiplier, delta=delta)
     cohort = checked_cohort(clients_per_round, cohort)
@@ -550,40 +551,25 @@ def plan(
         "secret_cohorts": secret_cohorts,
         "noise_multiplier": 0.0 if noise_multiplier is None else float(noise_multiplier),
     }
-    fields |= _mechanism(mechanism, fields, epsilon)
-    found = Plan(**fields)
-    if epsilon is not None:
-        return found.calibrated(epsilon)
-    if grid is not None:
-        # Refused now, and not by the first report of the run.
-        _ = found.guarantee
-    return found
+    return Plan(**fields, **_mechanism(mechanism, fields, epsilon))._with_noise_for(epsilon)
 
 
 def _mechanism(
-    given: Mechanism | str | os.PathLike[str] | None, fields: Mapping[str, Any], epsilon: float | None
+    mechanism: Mechanism | str | os.PathLike[str] | None, fields: Mapping[str, Any], epsilon: float | None
 ) -> dict[str, Any]:
-    """Returns the mechanism that is given or named, or else the recommended one with the reason and all others."""
-    if given is not None and not isinstance(given, str | os.PathLike):
-        return {"mechanism": given}
-    sampling, rounds = fields["sampling"], fields["rounds"]
+    """Returns the mechanism as it is given or named, or else the recommended one with the reason and all others."""
+    if mechanism is not None and not isinstance(mechanism, str | os.PathLike):
+        return {"mechanism": mechanism}
+    sampling, rounds, delta = fields["sampling"], fields["rounds"], fields["delta"]
     setting = compare.MechanismSetting(
         rounds=rounds, participation=sampling.schema(rounds), restart_every=fields["restart_every"]
     )
-    if given is not None:
-        return {"mechanism": setting.named(os.fspath(given))}
-    if fields["secret_cohorts"]:
-        return _in_secret(sampling, rounds, fields["delta"], epsilon)
-    # Without noise, mechanisms are compared as with any.
-    level = {"noise_multiplier": fields["noise_multiplier"]} if epsilon is None else {"epsilon": epsilon}
-    found = compare.options(setting, delta=fields["delta"], **level)
-    chosen, why = compare.recommend(found)
-    others = [each for each in found if each is not chosen]
-    return {"mechanism": chosen.mechanism, "why": why, "alternatives": _costs(others, chosen, "rms_loss")}
-
-
-def _in_secret(sampling: Sampling, rounds: int, delta: float, epsilon: float | None) -> dict[str, Any]:
-    """Returns the recommended mechanism of those that the sampling amplifies, with the reason and all others."""
+    if mechanism is not None:
+        return {"mechanism": setting.named(os.fspath(mechanism))}
+    if not fields["secret_cohorts"]:
+        # Without noise, mechanisms are compared as with any.
+        level = {"noise_multiplier": fields["noise_multiplier"]} if epsilon is None else {"epsilon": epsilon}
+        return _recommended(compare.options(setting, delta=delta, **level), "loss")
     if not isinstance(sampling, SecretSampling):
         # The plan refuses it.
         return {"mechanism": Identity()}
@@ -592,22 +578,24 @@ def _in_secret(sampling: Sampling, rounds: int, delta: float, epsilon: float | N
             "mechanism is missing: with secret_cohorts, which one is best depends on ε; give epsilon in place of "
             "noise_multiplier, or a mechanism."
         )
-    found = compare.amplified(sampling, rounds=rounds, epsilon=epsilon, delta=delta)
-    if len(found) == 1:
-        return {"mechanism": found[0].mechanism, "why": f"{found[0].name}: no other is amplified by {sampling}."}
-    chosen, why = compare.recommend(found, measure="error")
-    others = [each for each in found if each is not chosen]
-    return {"mechanism": chosen.mechanism, "why": why, "alternatives": _costs(others, chosen, "rms_error")}
+    options = compare.amplified(sampling, rounds=rounds, epsilon=epsilon, delta=delta)
+    if len(options) == 1:
+        return {"mechanism": options[0].mechanism, "why": f"{options[0].name}: no other is amplified by {sampling}."}
+    return _recommended(options, "error")
 
 
-def _costs(others: Sequence[compare.Option], chosen: compare.Option, by: str) -> tuple[Alternative, ...]:
-    """Returns what other mechanisms would cost."""
-    return tuple(
+def _recommended(options: list[compare.Option], measure: str) -> dict[str, Any]:
+    """Returns the recommended mechanism, with the reason, and what the others would cost."""
+    chosen, why = compare.recommend(options, measure=measure)
+    figure = f"rms_{measure}"
+    alternatives = tuple(
         Alternative(
-            name=each.name,
-            loss=each.figures[by] / chosen.figures[by] if each.figures else None,
-            memory_rows=each.figures.get("memory_rows"),
-            note=each.note,
+            name=option.name,
+            loss=option.figures[figure] / chosen.figures[figure] if option.figures else None,
+            memory_rows=option.figures.get("memory_rows"),
+            note=option.note,
         )
-        for each in others
+        for option in options
+        if option is not chosen
     )
+    return {"mechanism": chosen.mechanism, "why": why, "alternatives": alternatives}
