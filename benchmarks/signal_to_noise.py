@@ -27,7 +27,7 @@ import numpy as np
 
 import tff_mf
 from tff_mf.experiments.training.datasets import pydoc, sqlite
-from tff_mf.planning import by_name
+from tff_mf.planning import MechanismSetting, by_name
 
 RESULTS = pathlib.Path("build") / "results"
 ACCUMULATED = (0.03, 0.1, 0.3, 0.6, 1.0, 3.0)
@@ -104,7 +104,7 @@ def measure(point: Point, clients: list[np.ndarray], test: np.ndarray) -> dict[s
     """Trains, and returns the point with its results."""
     start = time.perf_counter()
     schema = tff_mf.MinSep(min_sep=point.rounds // 2, max_participations=2)
-    mechanism = by_name.build(point.mechanism, rounds=point.rounds, participation=schema)
+    mechanism = MechanismSetting(rounds=point.rounds, participation=schema).named(point.mechanism)
     random = np.random.default_rng(point.seed)
     weights = _initial(point.width, random)
     dimension = sum(weight.size for weight in weights)

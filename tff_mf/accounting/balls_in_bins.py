@@ -28,7 +28,7 @@ from tff_mf.accounting.betting import (
 )
 from tff_mf.accounting.entries import magnitudes_of
 from tff_mf.accounting.guarantee import Level
-from tff_mf.accounting.question import Question, SecretSampling, taking_part
+from tff_mf.accounting.question import Question, SecretSampling
 from tff_mf.accounting.secret import FAILURE, SecretRun
 from tff_mf.base import validation
 from tff_mf.base.errors import InputValueError
@@ -100,7 +100,13 @@ class BallsInBins(SecretSampling):
 
     def draw(self, clients: int, rounds: int, size: float | None, draws: Draws) -> Cohorts:
         """Returns cohorts of all clients, or of ⌊b·`clients_per_round`⌋, which are chosen first."""
-        chosen = draws.order(clients)[: taking_part(clients, size and size * self.groups)]
+        most = clients if size is None else size * self.groups
+        if most > clients:
+            raise InputValueError(
+                f"clients={clients} are too few: these cohorts need {math.floor(most)} clients. Take a smaller "
+                "clients_per_round."
+            )
+        chosen = draws.order(clients)[: math.floor(most)]
         group_of = draws.places(chosen, self.groups)
         members = [chosen[group_of == group] for group in range(self.groups)]
         return [members[t % self.groups] for t in range(rounds)]
@@ -493,24 +499,6 @@ class EstimatedEpsilon:
     add: float
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _Losses:
-    """Samples of L′ of both directions, with the logarithms of their weights."""
-
-    mu: float
-    remove: np.ndarray
-    log_weights: np.ndarray
-    add: np.ndarray
-
-    def remove_delta(self, epsilon: float) -> float:
-        # Either factor alone can overflow.
-        weights = np.exp(self.remove + self.log_weights)
-        return float(np.mean(weights * gaussian_delta(epsilon - self.remove, self.mu)))
-
-    def add_delta(self, epsilon: float) -> float:
-        return float(np.mean(gaussian_delta(epsilon + self.add, self.mu)))
-
-
 class BallsInBinsEstimator:
     """Estimates ε and σ of balls-in-bins sampling for one G, always with the same random numbers.
 
@@ -546,8 +534,7 @@ class BallsInBinsEstimator:
     def epsilon(self, *, noise_multiplier: float, delta: float) -> EstimatedEpsilon:
         """Returns an estimate of ε at δ for the noise multiplier σ."""
         sigma, delta = validation.positive("noise_multiplier", noise_multiplier), validation.open_unit("delta", delta)
-        losses = self._losses(sigma)
-        remove, add = self._epsilons(losses, sigma, delta)
+        remove, add = self._epsilons(sigma, delta)
         return EstimatedEpsilon(epsilon=max(remove, add), remove=remove, add=add)
 
     def noise_multiplier(self, *, epsilon: float, delta: float) -> float:
@@ -566,7 +553,7 @@ class BallsInBinsEstimator:
 
         def excess(log_sigma: float) -> float:
             sigma = math.exp(log_sigma)
-            return math.log(max(*self._epsilons(self._losses(sigma), sigma, delta), 1e-9 * target) / target)
+            return math.log(max(*self._epsilons(sigma, delta), 1e-9 * target) / target)
 
         # The excess decreases, and is at most 0 without amplification.
         high = math.log(math.sqrt(self._largest) / gaussian.mu_from(target, delta))
@@ -576,21 +563,21 @@ class BallsInBinsEstimator:
         # pyrefly: ignore[bad-argument-type]: it is a float.
         return math.exp(brentq(excess, low, high + 1e-6, xtol=_TOLERANCE))
 
-    def _epsilons(self, losses: _Losses, sigma: float, delta: float) -> tuple[float, float]:
-        most = gaussian.epsilon_from_delta(delta, math.sqrt(self._largest) / sigma)
-        return _solve(losses.remove_delta, delta, most), _solve(losses.add_delta, delta, most)
-
-    def _losses(self, sigma: float) -> _Losses:
+    def _epsilons(self, sigma: float, delta: float) -> tuple[float, float]:
+        """Returns ε of both directions, from samples of L′."""
         tilts = np.resize(_ESTIMATED_TILTS, len(self._normal))
         shifts = tilts[:, np.newaxis] * self._pair.covariance[self._groups]
         # a_j − K′_jj/2 of the samples of the proposals.
         exponents = self._normal / sigma + (shifts - self._pair.variances / 2) / sigma**2
-        variances = self._pair.variances / sigma**2
-        remove = log_mean_exp(exponents)
+        variances, mu = self._pair.variances / sigma**2, math.sqrt(self._pair.common) / sigma
+        removed = log_mean_exp(exponents)
         ratios = [log_mean_exp(t * exponents - t * (t - 1) / 2 * variances) for t in _ESTIMATED_TILTS]
-        log_weights = -log_mean_exp(np.transpose(ratios))
-        add = log_mean_exp(self._normal / sigma - variances / 2)
-        return _Losses(mu=math.sqrt(self._pair.common) / sigma, remove=remove, log_weights=log_weights, add=add)
+        # Either factor alone can overflow.
+        weights = np.exp(removed - log_mean_exp(np.transpose(ratios)))
+        added = log_mean_exp(self._normal / sigma - variances / 2)
+        most = gaussian.epsilon_from_delta(delta, math.sqrt(self._largest) / sigma)
+        remove = _solve(lambda epsilon: np.mean(weights * gaussian_delta(epsilon - removed, mu)), delta, most)
+        return remove, _solve(lambda epsilon: np.mean(gaussian_delta(epsilon + added, mu)), delta, most)
 
 
 def _solve(delta_of, delta: float, most: float) -> float:
@@ -598,7 +585,7 @@ def _solve(delta_of, delta: float, most: float) -> float:
     from scipy.optimize import brentq
 
     def excess(epsilon: float) -> float:
-        return math.log(max(delta_of(epsilon), 1e-300) / delta)
+        return math.log(max(float(delta_of(epsilon)), 1e-300) / delta)
 
     if excess(0.0) <= 0:
         return 0.0

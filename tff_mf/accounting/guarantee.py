@@ -3,7 +3,8 @@
 import dataclasses
 import math
 import typing
-from typing import Protocol, Self
+from collections.abc import Callable
+from typing import Self
 
 from tff_mf.base import validation
 from tff_mf.base.errors import InputValueError
@@ -52,25 +53,23 @@ class Level:
     seconds: float = 0.0
 
 
-class Amplification(Protocol):
-    """What secret cohorts add to a run at one σ."""
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Amplification:
+    """What secret cohorts add to a run at one σ.
 
-    @property
-    def mu(self) -> float:
-        """μ of the run for whoever knows the cohorts."""
-        ...
+    Attributes:
+        key: What was asked, by content.
+        mu: μ of the run for whoever knows the cohorts.
+        at_delta: Returns ε at δ.
+        at_epsilon: Returns δ at ε.
+        dp_event: Returns the run as an event of dp-accounting, or `None` if there is none.
+    """
 
-    def at_delta(self, delta: float) -> Level:
-        """Returns ε at δ."""
-        ...
-
-    def at_epsilon(self, epsilon: float) -> Level:
-        """Returns δ at ε."""
-        ...
-
-    def dp_event(self) -> "dp_accounting.DpEvent | None":
-        """Returns the run as an event of dp-accounting, or `None` if there is none."""
-        ...
+    key: tuple[object, ...]
+    mu: float
+    at_delta: Callable[[float], Level] = dataclasses.field(compare=False)
+    at_epsilon: Callable[[float], Level] = dataclasses.field(compare=False)
+    dp_event: Callable[[], "dp_accounting.DpEvent | None"] = dataclasses.field(compare=False)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

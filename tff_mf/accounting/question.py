@@ -10,7 +10,7 @@ import typing
 from collections.abc import Callable
 
 from tff_mf.accounting import grid_charge
-from tff_mf.accounting.guarantee import ADJACENCIES, SLACK, Guarantee, Level, compose_guarantees
+from tff_mf.accounting.guarantee import ADJACENCIES, SLACK, Amplification, Guarantee, Level, compose_guarantees
 from tff_mf.accounting.secret import FAILURE, SecretRun
 from tff_mf.base import validation
 from tff_mf.base.errors import InputValueError
@@ -22,9 +22,6 @@ from tff_mf.problem.grids import Grid
 from tff_mf.problem.participation import Participation, Sampling
 from tff_mf.sensitivities.general import SensitivityResult
 from tff_mf.sensitivities.restarts import restart_sensitivity
-
-if typing.TYPE_CHECKING:
-    import dp_accounting
 
 
 class More(typing.TypedDict, total=False):
@@ -219,8 +216,15 @@ class Question:
         unamplified = self.unamplified(sigma, sensitivity)
         if run is None or sigma == 0:
             return unamplified
-        secret = Secret(question=self, sigma=sigma, mu=unamplified.mu, run=run)
-        return dataclasses.replace(unamplified, amplified=secret)
+        key = (*self.key, sigma)
+        amplified = Amplification(
+            key=key,
+            mu=unamplified.mu,
+            at_delta=functools.partial(_stored, functools.partial(run.level, sigma), (*key, "delta")),
+            at_epsilon=functools.partial(_stored, functools.partial(run.level_at, sigma), (*key, "epsilon")),
+            dp_event=functools.partial(run.dp_event, sigma),
+        )
+        return dataclasses.replace(unamplified, amplified=amplified)
 
     def noise_multiplier(self, *, epsilon: float, delta: float) -> float:
         """Returns the smallest σ for which the run is (ε, δ)-DP: see `calibrate_noise_multiplier`.
@@ -330,18 +334,6 @@ class SecretSampling(Sampling):
         """
 
 
-def taking_part(clients: int, expected: float | None) -> int:
-    """Returns how many of the clients a sampling draws from: the largest number whose cohorts are not too large."""
-    if expected is None:
-        return clients
-    if expected > clients:
-        raise InputValueError(
-            f"clients={clients} are too few: these cohorts need {math.floor(expected)} clients. Take a smaller "
-            "clients_per_round."
-        )
-    return math.floor(expected)
-
-
 def check_sampling(sampling: Sampling) -> None:
     """Raises unless this is a sampling."""
     validation.instance("sampling", sampling, Sampling, "pass MinSep, FixedEpoch, Poisson or another sampling")
@@ -354,33 +346,13 @@ _SIGMAS: dict[tuple[object, ...], float] = {}
 _MOST_LEVELS = 4096
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Secret:
-    """What secret cohorts add to a run at σ; `mu` holds for whoever knows them. A repeated call returns the same."""
-
-    question: Question
-    sigma: float
-    mu: float
-    run: SecretRun = dataclasses.field(compare=False, repr=False)
-
-    def at_delta(self, delta: float) -> Level:
-        """Returns ε at δ."""
-        return self._stored("delta", delta, lambda: self.run.level(self.sigma, delta))
-
-    def at_epsilon(self, epsilon: float) -> Level:
-        """Returns δ at ε."""
-        return self._stored("epsilon", epsilon, lambda: self.run.level_at(self.sigma, epsilon))
-
-    def dp_event(self) -> "dp_accounting.DpEvent | None":
-        """Returns the run as an event of dp-accounting, or `None` if there is none."""
-        return self.run.dp_event(self.sigma)
-
-    def _stored(self, name: str, value: float, compute: Callable[[], Level]) -> Level:
-        key = (*self.question.key, self.sigma, name, value)
-        if key not in _LEVELS:
-            began = time.perf_counter()
-            _store(key, dataclasses.replace(compute(), seconds=time.perf_counter() - began))
-        return _LEVELS[key]
+def _stored(compute: Callable[[float], Level], key: tuple[object, ...], number: float) -> Level:
+    """Returns the level at this δ or ε, which is computed once."""
+    key = (*key, number)
+    if key not in _LEVELS:
+        began = time.perf_counter()
+        _store(key, dataclasses.replace(compute(number), seconds=time.perf_counter() - began))
+    return _LEVELS[key]
 
 
 def _store(key: tuple[object, ...], level: Level) -> None:

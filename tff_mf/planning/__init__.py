@@ -1,7 +1,5 @@
 """The plan of a run: everything that its guarantee depends on, in one object."""
 
-from tff_mf.planning.checks import as_run as as_run
-from tff_mf.planning.checks import check_delta as check_delta
 from tff_mf.planning.checks import check_level as check_level
 from tff_mf.planning.checks import check_restarts as check_restarts
 from tff_mf.planning.checks import checked_cohort as checked_cohort

@@ -114,7 +114,7 @@ def check(name: str, *, rounds: int, **options: Any) -> None:
     """Raises unless there is a mechanism of a name and it takes the options; nothing is optimized.
 
     Args:
-        name: As for `build`.
+        name: One of `names()`, `production:NAME`, or the path of an artifact.
         rounds: Rounds of a tree.
         options: As for `search`.
 
@@ -167,35 +167,6 @@ def workload(name: str, *, rounds: int, momentum: float = 0.0, warmup: float = 0
 
 def _word(workload: Workload) -> str:
     return workload.kind.replace("_", "-")
-
-
-def build(
-    name: str, *, rounds: int, participation: Participation, progress: Progress | None = None, **options: Any
-) -> Mechanism:
-    """Returns the mechanism called `name`, optimized for the run where it can be.
-
-    Args:
-        name: One of `names()`, `production:NAME`, or the path of an artifact.
-        rounds: Number of rounds n.
-        participation: What each client is bound to.
-        progress: As for `search`.
-        options: As for `search`; the default of `bands` is the min-sep of `participation`.
-
-    Example:
-        >>> import tff_mf
-        >>> schema = tff_mf.MinSep(min_sep=4, max_participations=2)
-        >>> build("banded", rounds=8, participation=schema).bands
-        4
-
-    Raises:
-        InputError: If an option does not go with the mechanism, or the optimizer refuses it.
-    """
-    if name not in SEARCHES:
-        check_options(name, **options)
-        return load(name, rounds)
-    if options.get("bands") is None and "bands" in SEARCHES[name].options:
-        options["bands"] = min(participation.min_sep, rounds)
-    return search(name, rounds=rounds, participation=participation, progress=progress, **options)
 
 
 def search(

@@ -20,15 +20,6 @@ def check_level(*, epsilon: float | None, noise_multiplier: float | None, delta:
         validation.nonnegative("noise_multiplier", noise_multiplier)
 
 
-def check_delta(delta: float, population: int) -> None:
-    """Raises unless δ is below one divided by the number of clients."""
-    if delta >= 1 / population:
-        raise InputValueError(
-            f"delta={delta!r} must be below 1/population, with {population} clients: a mechanism that publishes one "
-            "client at random would satisfy it. No report would state an ε."
-        )
-
-
 def checked_cohort(clients_per_round: int, cohort: int | None) -> int:
     """Returns how many clients a round stands for.
 
@@ -42,12 +33,6 @@ def checked_cohort(clients_per_round: int, cohort: int | None) -> int:
             f"cohort={cohort} must be at least clients_per_round={clients_per_round}: fewer clients simulate more."
         )
     return cohort
-
-
-def as_run(of_cohort: float, clients_per_round: int, cohort: int) -> float:
-    """Returns the noise of a round with fewer clients than it stands for, in proportion to their number."""
-    # Not multiplied and divided by the same number: rounding could make σ smaller than the one that is accounted for.
-    return of_cohort if clients_per_round == cohort else of_cohort * clients_per_round / cohort
 
 
 def check_restarts(rounds: int, restart_every: int | None, adaptive_count_stddev: float | None) -> None:

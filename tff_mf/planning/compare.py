@@ -145,16 +145,30 @@ class MechanismSetting:
         return self.workload
 
     def named(self, name: str, *, progress: by_name.Progress | None = None, **options: Any) -> Mechanism:
-        """Returns the mechanism of a name: read, or optimized for this setting; see `by_name.build`."""
-        if name in by_name.SEARCHES:
-            options["workload"] = self.searched_workload
-        return by_name.build(
-            name,
-            rounds=self.searched_rounds,
-            participation=self.searched_participation,
-            progress=progress,
-            **options,
-        )
+        """Returns the mechanism called `name`, optimized for this setting where it can be.
+
+        Args:
+            name: One of `by_name.names()`, `production:NAME`, or the path of an artifact.
+            progress: As for `by_name.search`.
+            options: As for `by_name.search`; the default of `bands` is the min-sep of the setting.
+
+        Example:
+            >>> import tff_mf
+            >>> schema = tff_mf.MinSep(min_sep=4, max_participations=2)
+            >>> MechanismSetting(rounds=8, participation=schema).named("banded").bands
+            4
+
+        Raises:
+            InputError: If an option does not go with the mechanism, or the optimizer refuses it.
+        """
+        rounds, schema = self.searched_rounds, self.searched_participation
+        if name not in by_name.SEARCHES:
+            by_name.check_options(name, **options)
+            return by_name.load(name, rounds)
+        if options.get("bands") is None and "bands" in by_name.SEARCHES[name].options:
+            options["bands"] = min(schema.min_sep, rounds)
+        options["workload"] = self.searched_workload
+        return by_name.search(name, rounds=rounds, participation=schema, progress=progress, **options)
 
     def sensitivity(self, mechanism: Mechanism) -> SensitivityResult:
         """Returns sens_Π of the whole run, for zero-out: `tff_mf.restart_sensitivity` of C as it is given.

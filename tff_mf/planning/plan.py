@@ -17,7 +17,7 @@ from tff_mf.base.errors import InputTypeError, InputValueError
 from tff_mf.mechanisms import Identity, Mechanism
 from tff_mf.numerics import digits
 from tff_mf.planning import compare
-from tff_mf.planning.checks import as_run, check_delta, check_level, check_restarts, checked_cohort
+from tff_mf.planning.checks import check_level, check_restarts, checked_cohort
 from tff_mf.problem import grids, participation
 from tff_mf.problem.grids import Grid
 from tff_mf.problem.participation import Participation, Sampling, SpacedEpochs, check_capacity
@@ -166,7 +166,12 @@ class Plan:
             raise InputValueError(
                 f"clients_per_round={self.clients_per_round} is more than population={self.population}: take fewer."
             )
-        check_delta(self.delta, self.deployed_population(self.population))
+        deployed = self.deployed_population(self.population)
+        if self.delta >= 1 / deployed:
+            raise InputValueError(
+                f"delta={self.delta!r} must be below 1/population, with {deployed} clients: a mechanism that publishes "
+                "one client at random would satisfy it. No report would state an ε."
+            )
 
     def _check_secret(self) -> None:
         """Raises unless a theorem can be about this run's own cohorts."""
@@ -210,14 +215,19 @@ class Plan:
     @property
     def noise_multiplier_as_run(self) -> float:
         """σ of the noise that the run adds to the sum over the clients that train."""
-        return as_run(self.noise_multiplier, self.clients_per_round, self.cohort)
+        return self._as_run(self.noise_multiplier)
 
     @property
     def adaptive_count_stddev_as_run(self) -> float | None:
         """Standard deviation of the noise that the run adds to the count of the clients that train."""
-        if self.adaptive_count_stddev is None:
-            return None
-        return as_run(self.adaptive_count_stddev, self.clients_per_round, self.cohort)
+        return None if self.adaptive_count_stddev is None else self._as_run(self.adaptive_count_stddev)
+
+    def _as_run(self, of_cohort: float) -> float:
+        """Returns the noise of a round with fewer clients than it stands for, in proportion to their number."""
+        if self.clients_per_round == self.cohort:
+            # Not multiplied and divided by the same number: rounding could make σ smaller than what is accounted for.
+            return of_cohort
+        return of_cohort * self.clients_per_round / self.cohort
 
     @functools.cached_property
     def guarantee(self) -> Guarantee:
@@ -390,7 +400,7 @@ class Plan:
         Formal guarantee: no number is smaller than what the plan has.
         """
         drawn = f"{self.clients_per_round:,}" + ("" if self.population is None else f" of {self.population:,}")
-        known = "secret" if self.secret_cohorts else "may be known"
+        secrecy = "secret" if self.secret_cohorts else "may be known"
         numbers = "floats, until the size of the model is known: for_model(dimension)"
         if self.grid is not None:
             numbers = f"integers of {self.grid.bits} bits, for models of up to {self.dimension:,} parameters"
@@ -399,7 +409,7 @@ class Plan:
             privacy = f"epsilon={digits.rounded_up(self.epsilon)}, delta={self.delta!r}, if the run keeps to the plan"
         lines = {
             "privacy": privacy,
-            "cohorts": f"{drawn} clients in each of {self.rounds:,} rounds, by {self.sampling}; {known}",
+            "cohorts": f"{drawn} clients in each of {self.rounds:,} rounds, by {self.sampling}; {secrecy}",
             "mechanism": self.why or self.mechanism.kind,
             "noise": f"σ = {digits.upwards(self.noise_multiplier)} times the clip norm, {self.clip_norm!r}: the "
             "standard deviation of the independent noise that the mechanism correlates",
