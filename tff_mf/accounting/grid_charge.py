@@ -91,8 +91,7 @@ def charge(
         (True, True, 0.0)
 
     Raises:
-        InputValueError: If an argument is out of range, the mechanism has fewer rounds on this grid, or the grid is too
-            fine for float64.
+        InputValueError: If the mechanism has fewer rounds on this grid, or the grid is too fine for float64.
     """
     values = validation.whole("rounds", rounds) * validation.whole("dimension", dimension)
     validation.whole("max_participations", max_participations)

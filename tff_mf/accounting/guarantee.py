@@ -151,7 +151,7 @@ class Guarantee:
         A certificate by sampling is drawn once: a second call returns the same.
 
         Raises:
-            InputValueError: If not exactly one of both is given, or it is out of range.
+            InputValueError: If not exactly one of both is given.
         """
         if (delta is None) == (epsilon is None):
             raise InputValueError("Give either delta=δ or epsilon=ε, and not both.")

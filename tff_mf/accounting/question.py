@@ -140,8 +140,8 @@ class Question:
         Formal guarantee: as for `grid_charge.charge`; with secret cohorts the tail includes the probability that a
         cohort exceeds `grid.max_clients`, which ends the run, if clients join independently of one another.
 
-        Where a theorem needs that C̃ is 0 where C is (`needs_bands`), which is known of this package's mechanisms, one
-        from outside is refused.
+        With `needs_bands`, for theorems that need C̃ to be 0 where C is, a mechanism from outside is refused: only of
+        this package's mechanisms is this known.
         """
         grid, dimension = self.grid, self.dimension
         if grid is None:

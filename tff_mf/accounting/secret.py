@@ -65,7 +65,7 @@ class SecretRun(abc.ABC):
     def charged(
         self, sigma: float, delta: float, charge: grid_charge.GridCharge | None, *, failure_share: float = 1.0
     ) -> Level:
-        """Returns ε of the computed release from ε of the ideal one, or of real numbers without a charge."""
+        """Returns ε of the computed release, whose distance from the ideal one is `charge`; `None` for real numbers."""
         delta = delta if self.certified else validation.tail_delta(delta)
         if delta < _LEAST_CERTIFIED:
             raise InputValueError(f"delta={delta!r} must be at least {_LEAST_CERTIFIED}.")

@@ -205,10 +205,10 @@ def search(
 
 
 def check_options(name: str, **options: Any) -> dict[str, Any]:
-    """Returns the options of a search that say more than its default, if the mechanism called `name` takes them.
+    """Returns the options of a search that differ from its defaults.
 
     Raises:
-        InputError: If it does not, or there is no such objective.
+        InputError: If the mechanism called `name` does not take one of them, or there is no such objective.
     """
     kind, arguments = SEARCHES.get(name), {}
     for option, value in options.items():

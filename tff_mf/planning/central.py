@@ -98,7 +98,7 @@ def check_places(places: int, grid: Grid) -> None:
 
 
 def scales(clip_norm: float, grid: Grid, dimension: int) -> tuple[float, float]:
-    """Returns 1/g, and the norm in units of g to which longer terms are scaled, so that rounded most are in bound."""
+    """Returns 1/g, and the norm in units of g to which longer terms are scaled: most are in bound when rounded."""
     largest = float(grid.largest_norm)
     rounding = min(dimension / 12, _LARGEST_SHARE * largest**2)
     aim = math.sqrt(largest**2 - rounding) - min(_MARGIN, _LARGEST_SHARE * largest)
