@@ -6,7 +6,6 @@ from tff_mf.accounting.balls_in_bins import BallsInBinsEstimator as BallsInBinsE
 from tff_mf.accounting.balls_in_bins import EstimatedEpsilon as EstimatedEpsilon
 from tff_mf.accounting.balls_in_bins import balls_in_bins_gram as balls_in_bins_gram
 from tff_mf.accounting.entries import bands_and_norm as bands_and_norm
-from tff_mf.accounting.epsilon import adaptive_clipping_guarantee as adaptive_clipping_guarantee
 from tff_mf.accounting.epsilon import calibrate_noise_multiplier as calibrate_noise_multiplier
 from tff_mf.accounting.epsilon import epsilon as epsilon
 from tff_mf.accounting.epsilon import guarantee as guarantee
@@ -19,4 +18,5 @@ from tff_mf.accounting.poisson import CyclicPoisson as CyclicPoisson
 from tff_mf.accounting.poisson import Poisson as Poisson
 from tff_mf.accounting.question import Question as Question
 from tff_mf.accounting.question import SecretSampling as SecretSampling
+from tff_mf.accounting.question import adaptive_clipping_guarantee as adaptive_clipping_guarantee
 from tff_mf.accounting.question import check_sampling as check_sampling

@@ -168,12 +168,11 @@ class BMinSep(SecretSampling):
         """Returns a run of a mechanism of at most b bands."""
         rounds = question.mechanism.check(question.rounds)
         chain = Chain(rounds=rounds, min_sep=self.min_sep, probability=self.probability)
-        participations = -(-rounds // self.min_sep)
         return BMinSepRun(
             chain=chain,
             columns=columns_of(question.mechanism, rounds, self.min_sep),
             samples=question.samples,
-            charge_of=question.charge_of(participations, needs_bands=True),
+            charge_of=question.charge_of(question.schema.max_participations, needs_bands=True),
         )
 
 

@@ -118,7 +118,7 @@ class BallsInBins(SecretSampling):
         gram = balls_in_bins_gram(question.mechanism, question.rounds, bins=self.groups)
         if not np.max(gram) < math.inf:
             raise InputValueError("mechanism has entries of C whose squares overflow: scale it, and σ with it.")
-        charge_of = question.charge_of(-(-question.rounds // self.groups), needs_bands=False)
+        charge_of = question.charge_of(question.schema.max_participations, needs_bands=False)
         error, samples = gram_error(question.rounds), question.samples
         return BallsInBinsRun(gram=gram, error=error, samples=samples, charge_of=charge_of)
 

@@ -12,10 +12,9 @@ Every function here accounts for `mechanism.cast_to_float32()`, whose float32 pa
 from typing import Unpack
 
 from tff_mf.accounting.guarantee import Guarantee
-from tff_mf.accounting.question import More, Question, check_sampling
+from tff_mf.accounting.question import More, Question
 from tff_mf.base import validation
-from tff_mf.mechanisms import Identity, Mechanism
-from tff_mf.problem.grids import Grid
+from tff_mf.mechanisms import Mechanism
 from tff_mf.problem.participation import Sampling
 
 
@@ -136,56 +135,3 @@ def calibrate_noise_multiplier(
     """
     question = Question(mechanism=mechanism, rounds=rounds, sampling=sampling, **more)
     return question.noise_multiplier(epsilon=epsilon, delta=delta)
-
-
-def adaptive_clipping_guarantee(
-    rounds: int,
-    sampling: Sampling,
-    *,
-    count_stddev: float,
-    adjacency: str = "zero-out",
-    grid: Grid | None = None,
-) -> Guarantee:
-    """Returns the guarantee of the noised counts that adaptive clipping releases, one per round.
-
-    In each round a client adds +½ if its update is below the clip norm, and −½ otherwise, to a sum with independent
-    noise of standard deviation `count_stddev`. An update that is set to zero is below every clip norm, so that a client
-    whose update was above it changes its term from −½ to +½. That is the identity mechanism with sensitivity 1 per
-    participation: μ = √k / count_stddev. The sums of updates are a separate release: compose their guarantee with this
-    one. A new clip norm changes the noise, and correlated noise of different clip norms does not cancel: restart it.
-
-    Formal guarantee:
-        Adjacency: `adjacency`. Replacing an update changes a count no more than setting it to zero.
-        Participation: as for `sampling.schema(rounds)`, whoever knows the cohorts: nothing is amplified.
-        Sensitivity: √k for either adjacency, exact.
-        Released: all counts, and the clip norms computed from them.
-        Arithmetic: that of `guarantee`: on a grid, a count is one coordinate, with integer noise of its own.
-
-    Args:
-        rounds: Number of rounds n.
-        sampling: How cohorts are drawn.
-        count_stddev: Standard deviation of the noise of a count; at least 0.
-        adjacency: "zero-out" or "replace-one".
-        grid: The grid, in units of 2^-bits of which counts are integers, or `None` for floating point.
-
-    Source: Andrew et al. (2021), section 2, for the counts. Their theorem 1 has half of this sensitivity, because it is
-    about a client that is absent, which removes ±½, rather than one whose update is zero.
-
-    Example:
-        >>> from tff_mf import MinSep
-        >>> counts = adaptive_clipping_guarantee(100, MinSep(min_sep=20, max_participations=4), count_stddev=10)
-        >>> round(counts.mu, 6)
-        0.2
-    """
-    check_sampling(sampling)
-    question = Question(
-        mechanism=Identity(),
-        rounds=rounds,
-        sampling=sampling.schema(rounds),
-        adaptive_count_stddev=validation.nonnegative("count_stddev", count_stddev),
-        adjacency=adjacency,
-        grid=grid,
-        dimension=None if grid is None else 1,
-    )
-    assert question.counts is not None
-    return question.counts

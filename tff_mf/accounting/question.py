@@ -75,7 +75,7 @@ class Question:
         grids.check_dimension(self.grid, self.dimension)
         if self.adaptive_count_stddev is not None:
             validation.nonnegative("adaptive_count_stddev", self.adaptive_count_stddev)
-        if not self.is_secret:
+        if not isinstance(self.sampling, SecretSampling):
             return
         if self.restart_every is not None or self.adaptive_count_stddev is not None or self.adjacency != "zero-out":
             raise InputValueError(
@@ -84,11 +84,6 @@ class Question:
                 f"adjacency={self.adjacency!r}: account for the schema that also holds, sampling.schema(rounds)."
             )
         validation.whole("samples", self.samples, at_least=1000)
-
-    @property
-    def is_secret(self) -> bool:
-        """Whether cohorts are secret."""
-        return isinstance(self.sampling, SecretSampling)
 
     @property
     def schema(self) -> Participation:
@@ -103,15 +98,16 @@ class Question:
 
     @functools.cached_property
     def counts(self) -> Guarantee | None:
-        """The guarantee of the counts of adaptive clipping: see `tff_mf.adaptive_clipping_guarantee`."""
+        """The guarantee of the counts of adaptive clipping; `None` if there are none."""
         if self.adaptive_count_stddev is None:
             return None
-        dimension = None if self.grid is None else 1
-        ones = Question(
-            mechanism=Identity(), rounds=self.rounds, sampling=self.schema, grid=self.grid, dimension=dimension
+        return adaptive_clipping_guarantee(
+            self.rounds,
+            self.sampling,
+            count_stddev=self.adaptive_count_stddev,
+            adjacency=self.adjacency,
+            grid=self.grid,
         )
-        # Replacing an update changes a count no more than setting it to zero.
-        return dataclasses.replace(ones.unamplified(self.adaptive_count_stddev), adjacency=self.adjacency)
 
     @functools.cached_property
     def key(self) -> tuple[object, ...]:
@@ -153,7 +149,7 @@ class Question:
                 "compute with entries beyond the bands of C: take tff_mf.BallsInBins, or grid=None."
             )
         excess = None
-        if self.is_secret:
+        if isinstance(self.sampling, SecretSampling):
             size = getattr(self.sampling, "clients_per_round", None)
             if size is None:
                 raise InputValueError(
@@ -308,6 +304,54 @@ class Question:
                 f"epsilon={target!r} is allowed: give the counts more noise, above {least:.3g}."
             )
         return math.sqrt((allowed - self.counts.mu) * (allowed + self.counts.mu))
+
+
+def adaptive_clipping_guarantee(
+    rounds: int,
+    sampling: Sampling,
+    *,
+    count_stddev: float,
+    adjacency: str = "zero-out",
+    grid: Grid | None = None,
+) -> Guarantee:
+    """Returns the guarantee of the noised counts that adaptive clipping releases, one per round.
+
+    In each round a client adds +½ if its update is below the clip norm, and −½ otherwise, to a sum with independent
+    noise of standard deviation `count_stddev`. An update that is set to zero is below every clip norm, so that a client
+    whose update was above it changes its term from −½ to +½. That is the identity mechanism with sensitivity 1 per
+    participation: μ = √k / count_stddev. The sums of updates are a separate release: compose their guarantee with this
+    one. A new clip norm changes the noise, and correlated noise of different clip norms does not cancel: restart it.
+
+    Formal guarantee:
+        Adjacency: `adjacency`. Replacing an update changes a count no more than setting it to zero.
+        Participation: as for `sampling.schema(rounds)`, whoever knows the cohorts: nothing is amplified.
+        Sensitivity: √k for either adjacency, exact.
+        Released: all counts, and the clip norms computed from them.
+        Arithmetic: that of `guarantee`: on a grid, a count is one coordinate, with integer noise of its own.
+
+    Args:
+        rounds: Number of rounds n.
+        sampling: How cohorts are drawn.
+        count_stddev: Standard deviation of the noise of a count; at least 0.
+        adjacency: "zero-out" or "replace-one".
+        grid: The grid, in units of 2^-bits of which counts are integers, or `None` for floating point.
+
+    Source: Andrew et al. (2021), section 2, for the counts. Their theorem 1 has half of this sensitivity, because it is
+    about a client that is absent, which removes ±½, rather than one whose update is zero.
+
+    Example:
+        >>> from tff_mf import MinSep
+        >>> counts = adaptive_clipping_guarantee(100, MinSep(min_sep=20, max_participations=4), count_stddev=10)
+        >>> round(counts.mu, 6)
+        0.2
+    """
+    check_sampling(sampling)
+    stddev, dimension = validation.nonnegative("count_stddev", count_stddev), None if grid is None else 1
+    ones = Question(
+        mechanism=Identity(), rounds=rounds, sampling=sampling.schema(rounds), grid=grid, dimension=dimension
+    )
+    # Replacing an update changes a count no more than setting it to zero.
+    return dataclasses.replace(ones.unamplified(stddev), adjacency=adjacency)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
