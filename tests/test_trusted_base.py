@@ -34,7 +34,7 @@ OTHERS = (
 )
 ALLOWED = {"numpy", "scipy", "tensorflow", "tensorflow_privacy", "tensorflow_federated", "dp_accounting", "msgspec"}
 # Code lines, without docstrings, comments and blank lines; the goals are 6,000 and 3,500.
-MOST, MOST_OF_DEFAULT = 6_680, 4_010
+MOST, MOST_OF_DEFAULT = 6_640, 3_980
 
 
 def modules():
