@@ -275,7 +275,7 @@ class Tilts:
     mixture over one index with weight exp(θ(θ − 1)K′_jj/2) and mean θ·K′e_j.
 
     Attributes:
-        powers: The share of each power 1, …, 4, float64 `[4]`; that of power 1 is above 0.
+        powers: The share of each power 1, …, 4, float64 `[4]`; the first is above 0.
         tilt: θ of the remaining share; at least 1.
     """
 

@@ -1,7 +1,7 @@
 """The guarantee of a whole run, in every privacy measure, for either adjacency, and composed with others; and σ for it.
 
 Noise C⁻¹z added to a stream x is C⁻¹(Cx + z): everything a run releases is a function of Cx + z, one Gaussian release
-of a vector with sensitivity sens_Π(C). Its ε is exactly that of the Gaussian mechanism with the effective noise
+of a vector with sensitivity sens_Π(C). Its ε is exactly the Gaussian mechanism's with the effective noise
 multiplier σ / sens_Π(C); no composition takes place. One number μ = sens_Π(C) / σ describes it, and the run is μ-GDP
 (Gaussian differential privacy), and so is any composition of such runs. Where cohorts are drawn at random and kept
 secret, ε is smaller: the file of each sampling has its theorem.

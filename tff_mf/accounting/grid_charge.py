@@ -1,7 +1,7 @@
 """What a grid costs in the guarantee of a run: finite precision, and cohorts that exceed the room of a sum.
 
-`charge` says how far the computed release is from an ideal one. From any (ε, δ) of the ideal release, which is not
-Gaussian for an amplified run, `epsilon_of_chain` has that of the computed one.
+`charge` says how far the computed release is from an ideal one, which is not Gaussian for an amplified run.
+`epsilon_of_chain` turns any ε of the ideal release into an ε of the computed one.
 """
 
 import dataclasses

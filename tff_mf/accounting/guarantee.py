@@ -137,7 +137,7 @@ class Guarantee:
 
     @property
     def zcdp_rho(self) -> float:
-        """ρ for which the release is ρ-zCDP: μ² / 2. With a tail, that of the release within `tail` of it."""
+        """ρ for which the release is ρ-zCDP: μ² / 2. With a tail, it is so for a release within `tail` of this one."""
         return gaussian.rho_of(self.mu)
 
     @property
@@ -274,7 +274,7 @@ def compose_guarantees(*guarantees: Guarantee) -> Guarantee:
     clipping. Not for the rounds of one run, which share noise.
 
     Formal guarantee:
-        Adjacency: that of the guarantees, which must be the same.
+        Adjacency: the guarantees' own, which must be the same.
         Released: all of the releases; each may be chosen adaptively. One client is assumed to be the worst case of
         every release, which is exact if all have the same worst pattern of rounds, and an upper bound otherwise.
         Tails add up. Secret cohorts add nothing: what is composed is the guarantee for whoever knows them.

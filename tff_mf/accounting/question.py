@@ -136,8 +136,8 @@ class Question:
         Formal guarantee: as for `grid_charge.charge`; with secret cohorts the tail includes the probability that a
         cohort exceeds `grid.max_clients`, which ends the run, if clients join independently of one another.
 
-        With `needs_bands`, for theorems that need C̃ to be 0 where C is, a mechanism from outside is refused: only of
-        this package's mechanisms is this known.
+        With `needs_bands`, for theorems that need C̃ to be 0 where C is, a mechanism from outside is refused: this is
+        known of this package's mechanisms only.
         """
         grid, dimension = self.grid, self.dimension
         if grid is None:
@@ -327,7 +327,7 @@ def adaptive_clipping_guarantee(
         Participation: as for `sampling.schema(rounds)`, whoever knows the cohorts: nothing is amplified.
         Sensitivity: √k for either adjacency, exact.
         Released: all counts, and the clip norms computed from them.
-        Arithmetic: that of `guarantee`: on a grid, a count is one coordinate, with integer noise of its own.
+        Arithmetic: as for `guarantee`; on a grid, a count is one coordinate, with integer noise of its own.
 
     Args:
         rounds: Number of rounds n.

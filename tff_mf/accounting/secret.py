@@ -106,7 +106,7 @@ class SecretRun(abc.ABC):
         return dataclasses.replace(self.level(sigma, high), epsilon=epsilon, delta=high, estimate=high)
 
     def search(self, epsilon: float, delta: float, *, unamplified: float) -> tuple[float, Level] | None:
-        """Returns a σ near the smallest, and its level, from the σ of known cohorts; `None` if there is none."""
+        """Returns a σ near the smallest, and its level, from the σ of known cohorts; `None` if none is enough."""
         if self.certified:
             return self.best_of_attempts(epsilon, delta, first=unamplified)
         return self._bisected(epsilon, delta, unamplified)

@@ -179,7 +179,7 @@ class MechanismSetting:
         return restart_sensitivity(mechanism, self.rounds, self.participation, restart_every=every)
 
     def question(self, mechanism: Mechanism) -> accounting.Question:
-        """Returns what is asked of a run with this mechanism."""
+        """Returns the question about a run with this mechanism."""
         return accounting.Question(
             mechanism=mechanism,
             rounds=self.rounds,
@@ -407,11 +407,8 @@ def _searches(setting: MechanismSetting, objective: str) -> Iterator[tuple[str, 
     yield "scaled-blt", scaled, slow(n * _PRODUCTS_OF_A_SCALED_ROUND)
     yield "banded", search("banded", bands=bands), slow(products)
     if setting.searched_participation.max_participations > 1:
-        yield (
-            _FITTED,
-            search("banded", bands=bands, unit_norms=False),
-            slow(_COST_OF_FITTED_NORMS * products),
-        )
+        fitted = search("banded", bands=bands, unit_norms=False)
+        yield _FITTED, fitted, slow(_COST_OF_FITTED_NORMS * products)
     yield "banded-toeplitz", search("banded-toeplitz", bands=bands), ""
     yield "dense", search("dense"), dense_slow if n > _ROUNDS_OF_A_QUICK_DENSE_SEARCH else ""
     for variant in ("full", "online", "vanilla"):

@@ -509,8 +509,8 @@ def plan(
         sampling: How cohorts are drawn; `None` for clients that come as far apart as their number allows.
         clip_norm: ζ, the bound on the L2 norm of a client's update.
         cohort: Clients that a round stands for; `clients_per_round` if not given.
-        secret_cohorts: Whether a trusted server draws the cohorts in secret and nobody ever learns one: only then ε
-            is that of `sampling`, and not that of its schema.
+        secret_cohorts: Whether a trusted server draws the cohorts in secret and nobody ever learns one: otherwise
+            `sampling` amplifies nothing, and ε is of its schema.
         grid: The grid on which updates, their sums and the noise are integers, or `None` for floating point, where
             the guarantee holds only for the real numbers that floats stand for, until `for_model`.
         dimension: The most parameters that the model may have, with a grid.
