@@ -31,17 +31,17 @@ def by_public_key(nodes: Iterable[Any]) -> dict[str, int]:
     Raises:
         InputValueError: If a node has no key, or two nodes have one.
     """
-    found: dict[str, int] = {}
+    by_key: dict[str, int] = {}
     for node in nodes:
         if not node.public_key:
             raise InputValueError(
                 f"node {node.node_id} has no public key: use a SuperLink, and a grid that lists keys."
             )
         name = "key-" + hashlib.sha256(node.public_key).hexdigest()
-        if name in found:
-            raise InputValueError(f"nodes {found[name]} and {node.node_id} have the public key {name}: register one.")
-        found[name] = node.node_id
-    return found
+        if name in by_key:
+            raise InputValueError(f"nodes {by_key[name]} and {node.node_id} have the public key {name}: register one.")
+        by_key[name] = node.node_id
+    return by_key
 
 
 def by_partition(nodes: Iterable[Any]) -> dict[str, int]:

@@ -37,6 +37,6 @@ def integers_mod(message: Message, context: Context, call_next: Callable[[Messag
         return reply
     ((key, record),) = reply.content.array_records.items()
     update = {name: record[name].numpy() - value for name, value in sent.items()}
-    found = clipping.as_integers(update, clip_norm, bits=bits, dtype=dtype)
-    reply.content.array_records[key] = ArrayRecord({name: Array(value) for name, value in found.items()})
+    integers = clipping.as_integers(update, clip_norm, bits=bits, dtype=dtype)
+    reply.content.array_records[key] = ArrayRecord({name: Array(value) for name, value in integers.items()})
     return reply

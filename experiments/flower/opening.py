@@ -121,7 +121,7 @@ def open_strategy(
             summands=summed,
             plan=plan,
             identify=identify,
-            known=None if nodes is None else frozenset(nodes),
+            admitted=None if nodes is None else frozenset(nodes),
             draw=cohorts.uniform(plan.clients_per_round) if draw is None else draw,
         )
 

@@ -78,14 +78,14 @@ class MFStrategy(Strategy):
         summands: Summands,
         plan: tff_mf.Plan,
         identify: Identify,
-        known: Collection[str] | None,
+        admitted: Collection[str] | None,
         draw: Draw,
     ) -> None:
         self._guard, self._stream, self._layout = guarded, stream, layout
         self._plan, self._state, self._settings, self._rounds = plan, state, settings, plan.rounds
         self._clients_per_round, self._draw = plan.clients_per_round, draw
         # Who nodes are, and whose nodes may take part.
-        self._identify, self._known = identify, known
+        self._identify, self._admitted = identify, admitted
         self._planned = draw.plan if isinstance(draw, Planned) else None
         self._secret = isinstance(draw, Planned) and draw.secret
         self._summands, self._clip_norm = summands, checked_clip_norm(plan.clip_norm)
@@ -269,8 +269,9 @@ class MFStrategy(Strategy):
         waiting = self._settings.waiting
         deadline = time.monotonic() + waiting.nodes_seconds
         while True:
-            found = self._identify(grid.get_nodes())
-            nodes = {name: node for name, node in found.items() if self._known is None or name in self._known}
+            nodes = dict(self._identify(grid.get_nodes()))
+            if self._admitted is not None:
+                nodes = {name: node for name, node in nodes.items() if name in self._admitted}
             late = time.monotonic() >= deadline
             if self._secret and self._planned is not None:
                 # All that could be in a secret cohort: when a round begins shows nothing of its own.
@@ -299,7 +300,9 @@ class MFStrategy(Strategy):
         """
         waiting = self._settings.waiting
         # In the order of the messages: float sums of replies that are all there then have the same bits in every run.
-        missing = dict.fromkeys(each for each in grid.push_messages(messages) if each) if messages else {}
+        missing = (
+            dict.fromkeys(identifier for identifier in grid.push_messages(messages) if identifier) if messages else {}
+        )
         deadline = time.monotonic() + waiting.replies_seconds
         while missing or self._secret:
             # One at a time: what is in a reply can make Flower fail to read it, and all that were pulled with it.

@@ -135,10 +135,10 @@ def model_arrays(record: ArrayRecord, left_out: Collection[str] = ()) -> Arrays:
         raise InputTypeError(f"left_out={left_out!r} must be a collection of names: write [{left_out!r}].")
     if unknown := sorted(set(left_out) - set(record)):
         raise InputValueError(f"left_out has {unknown[0]!r}, and initial_arrays no array of this name: see its keys().")
-    found = {name: np.array(array.numpy()) for name, array in record.items() if name not in left_out}
-    if not found:
+    arrays = {name: np.array(array.numpy()) for name, array in record.items() if name not in left_out}
+    if not arrays:
         raise InputValueError("initial_arrays has no array: pass the arrays that clients train.")
-    for name, value in found.items():
+    for name, value in arrays.items():
         if value.dtype != np.float32:
             raise InputTypeError(
                 f"initial_arrays has {name!r} of type {value.dtype}, and noise is added to float32 only: convert it, "
@@ -152,7 +152,7 @@ def model_arrays(record: ArrayRecord, left_out: Collection[str] = ()) -> Arrays:
             )
         if not np.isfinite(value).all():
             raise InputValueError(f"initial_arrays has values in {name!r} that are not finite: start from others.")
-    return found
+    return arrays
 
 
 def as_record(arrays: Mapping[str, np.ndarray]) -> ArrayRecord:
@@ -256,8 +256,8 @@ def _checked(array: Any, expected: tuple[int, ...], dtype: np.dtype) -> np.ndarr
         file = io.BytesIO(data)
         if np.lib.format.read_magic(file) != (1, 0):
             raise RefusedReplyError("damaged")
-        shape, fortran, found = np.lib.format.read_array_header_1_0(file)
-        if found != dtype:
+        shape, fortran, sent = np.lib.format.read_array_header_1_0(file)
+        if sent != dtype:
             raise RefusedReplyError("dtype")
         if shape != expected:
             raise RefusedReplyError("shape")

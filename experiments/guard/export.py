@@ -253,8 +253,8 @@ def write(
     named = "later" if task_name is None else task_name
     DevicePolicy.of(plan.participation, rounds=plan.rounds, round_minutes=round_minutes, task_name=named)
     # Nobody draws devices in secret: what is stated is for whoever knows the cohorts.
-    known = {"sampling": plan.participation, "secret_cohorts": False, "population": None}
-    plan = dataclasses.replace(plan, clients_per_round=plan.cohort, **known)
+    schema, whole = plan.participation, plan.cohort
+    plan = dataclasses.replace(plan, sampling=schema, secret_cohorts=False, population=None, clients_per_round=whole)
     with new_folder(out) as folder:
         # The command would name the folder that is written to.
         more = {"sampler": SAMPLER, "command": (), "versions": folders.versions(), **more}

@@ -232,7 +232,7 @@ class PrivateTraining:
                     "data: no log has the clients of secret cohorts: call training.cohorts(clients) first, so that ids "
                     "can be compared."
                 )
-            trains = [each for each in clients if each in self._clients or self.guard.rounds_of(each)]
+            trains = [client for client in clients if client in self._clients or self.guard.rounds_of(client)]
             if trains:
                 raise InputValueError(
                     f"data has {len(trains)} clients that train or may train, for example {trains[0]!r}: metrics on "
@@ -260,7 +260,7 @@ class PrivateTraining:
         """
         if self._final is not None:
             self._check_open()
-            return tff.learning.models.ModelWeights(*([each.copy() for each in part] for part in self._final))
+            return tff.learning.models.ModelWeights(*([weight.copy() for weight in part] for part in self._final))
         with self._released():
             weights = self.process.get_model_weights(self._engine.state)
             return tff.learning.models.ModelWeights(
@@ -367,11 +367,11 @@ class PrivateTraining:
 
     def _add_evaluated(self, clients: Iterable[str]) -> None:
         """Writes the clients of an evaluation down before it: whoever was evaluated may not train, ever after."""
-        found = self._evaluated.union(clients)
-        if found == self._evaluated:
+        evaluated = self._evaluated.union(clients)
+        if evaluated == self._evaluated:
             return
-        self._evaluated = found
-        keep_evaluated(self.guard.folder, found)
+        self._evaluated = evaluated
+        keep_evaluated(self.guard.folder, evaluated)
         if self._report is not None:
             # It has the hash of the file.
             self._report = reports.write(self.guard.folder, realised=True)
