@@ -27,7 +27,8 @@ class Plain:
         self.shapes, self.dimension = shapes, sum(int(np.prod(shape)) for shape in shapes)
         self.clip_norm, self.divisor, self.rounds = claim["clip_norm"], claim["divisor"], claim["rounds"]
         self.stddev = claim["noise_multiplier"] * claim["clip_norm"]
-        self.encoder = claim["mechanism"].encoder(claim["rounds"] + 1)
+        most = claim["mechanism"].max_rounds or claim["rounds"] + 1
+        self.encoder = claim["mechanism"].encoder(min(claim["rounds"] + 1, most))
 
     def start(self):
         return ()
@@ -183,6 +184,69 @@ def added_in_float32(self, total, noise):
     return total.astype(np.float32) + noise.astype(np.float32)
 
 
+def norm_of_positives(self, parts):
+    return np.sqrt(sum(np.sum(np.maximum(part.astype(np.float64), 0.0) ** 2) for part in parts))
+
+
+def norm_without_the_last_number(self, parts):
+    numbers = np.concatenate([np.ravel(part) for part in parts]).astype(np.float64)
+    return np.sqrt(np.sum(numbers[:-1] ** 2))
+
+
+def clipped_as_the_first_one(self, updates):
+    norm = self.norm([np.asarray(part) for part in updates[0]]) if updates else 1.0
+    factor = min(1.0, self.clip_norm / max(norm, 1e-300))
+    return sum(
+        (np.concatenate([np.ravel(part) for part in update]) * factor for update in updates), np.zeros(self.dimension)
+    )
+
+
+def nothing_if_any_is_nan(self, updates):
+    finite = all(np.all(np.isfinite(part)) for update in updates for part in update)
+    return Plain.total(self, updates) if finite else np.zeros(self.dimension)
+
+
+class Releasing(Plain):
+    """A momentum: what clients sent comes back in the round after it."""
+
+    def step(self, state, updates):
+        keys, past = state or ((), np.zeros(self.dimension))
+        after, released = super().step(keys, updates)
+        total = self.total(updates)
+        parts = np.split(0.5 * past / self.divisor, np.cumsum([int(np.prod(shape)) for shape in self.shapes])[:-1])
+        released = [one + part.reshape(one.shape).astype(np.float32) for one, part in zip(released, parts, strict=True)]
+        return (after, total), released
+
+
+class ClippingFewRounds(Plain):
+    def step(self, state, updates):
+        self.done = len(state)
+        return super().step(state, updates)
+
+    def clipped(self, update):
+        factor = 1.0 if self.done < 3 else 2.0
+        return [factor * part for part in super().clipped(update)]
+
+
+def orthogonal_to_the_sum(self, total, noise):
+    length = np.linalg.norm(total)
+    return total + noise - (noise @ total) * total / length**2 if length else noise
+
+
+def without_one_number(self, key):
+    normals = Plain.normals(self, key)
+    normals[77] = 0
+    return normals
+
+
+def truncated(self, key):
+    return np.clip(Plain.normals(self, key), -3.5, 3.5)
+
+
+def quarters(self, key):
+    return np.rint(4 * Plain.normals(self, key)) / 4
+
+
 def remembered_total(self, updates):
     self.last = Plain.total(self, updates)
     return self.last
@@ -246,6 +310,24 @@ FAULTS = {
         "last_round",
         {"check_round": lambda self, done: Plain.check_round(self, done - 1)},
     ),
+    "a norm of positive numbers": ("bound", {"norm": norm_of_positives}),
+    "a norm without one number": ("bound", {"norm": norm_without_the_last_number}),
+    "a clip by the norm of the first client": ("bound", {"total": clipped_as_the_first_one}),
+    "nothing of a cohort with NaN": ("bound", {"total": nothing_if_any_is_nan}),
+    "a momentum": ("bound", Releasing),
+    "a clip norm that doubles in round 4": ("bound", ClippingFewRounds),
+    "noise at a right angle to the sum": ("bound", {"added": orthogonal_to_the_sum}),
+    "one number without noise": ("scale", {"normals": without_one_number}),
+    "less noise from round 9 on": (
+        "scale",
+        {"noise": lambda self, keys: Plain.noise(self, keys) * (0.5 if len(keys) == 9 else 1.0)},
+    ),
+    "tails that are cut": ("correlation", {"normals": truncated}),
+    "noise in quarters": ("correlation", {"normals": quarters}),
+    "no noise for nobody": (
+        "divisor",
+        {"scaled": lambda self, noise, updates: noise if updates else np.zeros(self.dimension)},
+    ),
     "noise of float16": (
         "low_bits",
         {"scaled": lambda self, noise, updates: noise.astype(np.float16).astype(np.float64)},
@@ -258,7 +340,7 @@ FAULTS = {
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_planted_fault_is_found(name):
     law, methods = FAULTS[name]
-    verdict = judged(of(**methods), law)
+    verdict = judged(methods() if isinstance(methods, type) else of(**methods), law)
     assert verdict[law].status == "failed", str(verdict)
     assert verdict.failed
     assert not verdict
@@ -285,6 +367,33 @@ def test_one_seed_of_all_processes_is_found():
     name = "tests.tff_mf.test_conformance:seeded_in_every_process"
     assert judged(subject, "fresh").status == "not judged"
     assert "Two processes" in judged(subject, "fresh", elsewhere=name)["fresh"].text
+
+
+def on_the_grid(self, total, noise):
+    return np.rint(total / self.unit) * self.unit + np.rint(noise / self.unit) * self.unit
+
+
+GRID = {"mechanism": tff_mf.Identity(), "grid": tff_mf.Grid(bits=8, max_clients=100)}
+
+
+@pytest.mark.parametrize(
+    ("added", "status"),
+    [
+        (on_the_grid, "passed"),
+        (lambda self, total, noise: np.rint(total / self.unit) * self.unit + noise, "failed"),
+        (lambda self, total, noise: np.rint((total + noise) / 64 / self.unit) * 64 * self.unit, "failed"),
+    ],
+    ids=["integers", "noise is floats", "64 times as coarse"],
+)
+def test_sums_on_a_grid_are_its_multiples(added, status):
+    verdict = judged(of(GRID, added=added, unit=CLAIM["clip_norm"] / 2**8), "low_bits")
+    assert verdict["low_bits"].status == status, str(verdict)
+
+
+def test_a_tensor_without_numbers_is_left_out():
+    like = [np.zeros((4, 30)), np.zeros((0, 3))]
+    subject = Plain(shapes=((4, 30), (0, 3)))
+    assert conformance.check(subject, subject.claim, like=like, laws=["scale", "bound"])
 
 
 MECHANISMS = [tff_mf.Identity(), BANDS, tff_mf.Tree(9), tff_mf.BLT(theta=[0.9, 0.4], omega=[0.2, 0.5])]

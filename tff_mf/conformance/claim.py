@@ -9,6 +9,8 @@ from tff_mf.mechanisms import Identity, Mechanism
 from tff_mf.problem import grids
 from tff_mf.problem.grids import Grid
 
+# A false alarm of one law that is kept; and standard deviations within which a fault is missed with probability 1e-6.
+CHANCE, POWER = 1e-10, 4.76
 PASSED, FAILED, NOT_JUDGED, NOT_PROMISED = "passed", "failed", "not judged", "not promised"
 
 LAWS: Mapping[str, str] = {

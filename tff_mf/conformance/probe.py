@@ -74,9 +74,10 @@ class Probe:
         if not self.dimension:
             raise InputValueError("like has no numbers: pass a tree of arrays such as a client's update.")
         self.zeros = self.update(np.zeros(self.dimension))
-        # Of equal length in every tensor, so that a clip of single tensors is seen.
+        # Of equal length in every tensor, so that a clip of single tensors is seen, and of both signs.
         filled = [size for size in self.sizes if size]
-        self.direction = np.concatenate([np.full(size, (size * len(filled)) ** -0.5) for size in filled])
+        lengths = np.concatenate([np.full(size, (size * len(filled)) ** -0.5) for size in filled])
+        self.direction = lengths * np.random.default_rng(0).choice([-1.0, 1.0], self.dimension)
 
     @property
     def quiet(self) -> list[Any]:
