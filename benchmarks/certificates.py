@@ -17,7 +17,7 @@ from scipy import stats
 import tff_mf
 from tff_mf.accounting.b_min_sep import Add
 from tff_mf.accounting.balls_in_bins import add_direction, remove_direction
-from tff_mf.accounting.betting import Claim, Direction, strongest
+from tff_mf.accounting.betting import Direction, certified_count
 from tff_mf.accounting.question import Question
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "tests" / "tff_mf"))
@@ -56,9 +56,9 @@ def exact(histories: tuple[np.ndarray, np.ndarray], remove: bool) -> float:
 
 def certified(direction: Direction, epsilon: float, samples: int) -> float:
     """Returns the ε of one certificate."""
-    claims = [Claim(epsilon=share * epsilon, mean=DELTA) for share in CLAIMS]
-    count = strongest(direction, claims, samples=samples, failure=ALLOWED, generator=np.random.default_rng())
-    return claims[count - 1].epsilon if count else np.inf
+    claims, generator = [share * epsilon for share in CLAIMS], np.random.default_rng()
+    count = certified_count(direction, claims, DELTA, samples=samples, failure=ALLOWED, generator=generator)
+    return claims[count - 1] if count else np.inf
 
 
 def main() -> None:

@@ -180,7 +180,8 @@ def test_runs_are_done_in_parallel_and_what_failed_is_told(tmp_path, monkeypatch
     }
     failed = run_by_code(tmp_path, codes, monkeypatch, said.append)
     assert failed == {"silent": "ended with status 3"} | {name: f"said by {name}" for name in "abc"}
-    assert (tmp_path / "logs" / "a.txt").read_text() == "said by a\n"
+    # gRPC may say something of its own in a process that is forked.
+    assert (tmp_path / "logs" / "a.txt").read_text().splitlines()[-1] == "said by a"
     assert [re.split("[,:]", text)[0] for text in said] == ["4 runs", *(f"{ended} of 4" for ended in range(1, 5))]
 
 

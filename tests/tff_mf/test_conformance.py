@@ -89,16 +89,30 @@ class Plain:
         return self.divisor
 
 
-def plain():
-    """What a process of its own starts."""
-    subject = Plain()
-    return subject, subject.claim, LIKE
+# What a process of its own imports: a subject with the operating system's seeds, and one with a seed of its own.
+ELSEWHERE = """
+import numpy as np
+from tff_mf import conformance
 
+class Gaussian:
+    def __init__(self, seed):
+        self.generator = np.random.default_rng(seed)
 
-def seeded_in_every_process():
-    generator = np.random.default_rng(5)
-    subject = of(key=lambda self, keys: int(generator.integers(2**62)))
-    return subject, subject.claim, LIKE
+    def start(self):
+        return None
+
+    def step(self, state, updates):
+        return state, self.generator.normal(size=50)
+
+def made(seed):
+    return Gaussian(seed), conformance.Claim(clip_norm=1.0, noise_multiplier=1.0), np.zeros(50)
+
+def fresh():
+    return made(None)
+
+def seeded():
+    return made(5)
+"""
 
 
 def of(claim=None, **methods):
@@ -347,8 +361,15 @@ def test_a_planted_fault_is_found(name):
     assert str(verdict).startswith(f"FAILED: {law}")
 
 
-def test_a_subject_that_keeps_its_claim_passes():
-    verdict = judged(Plain(), elsewhere="tests.tff_mf.test_conformance:plain")
+@pytest.fixture
+def elsewhere(tmp_path, monkeypatch):
+    (tmp_path / "elsewhere_made.py").write_text(ELSEWHERE)
+    monkeypatch.syspath_prepend(tmp_path)
+    return "elsewhere_made"
+
+
+def test_a_subject_that_keeps_its_claim_passes(elsewhere):
+    verdict = judged(Plain(), elsewhere=f"{elsewhere}:fresh")
     assert verdict, str(verdict)
     assert verdict.status == "passed"
     assert "16 bits" in verdict["fresh"].finds
@@ -362,11 +383,9 @@ def test_a_law_that_is_not_promised_is_judged_and_fails_nothing():
     assert "one release tells" in verdict["low_bits"].text
 
 
-def test_one_seed_of_all_processes_is_found():
-    subject = seeded_in_every_process()[0]
-    name = "tests.tff_mf.test_conformance:seeded_in_every_process"
-    assert judged(subject, "fresh").status == "not judged"
-    assert "Two processes" in judged(subject, "fresh", elsewhere=name)["fresh"].text
+def test_one_seed_of_all_processes_is_found(elsewhere):
+    assert judged(Plain(), "fresh").status == "not judged"
+    assert "Two processes" in judged(Plain(), "fresh", elsewhere=f"{elsewhere}:seeded")["fresh"].text
 
 
 def on_the_grid(self, total, noise):

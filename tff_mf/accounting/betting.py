@@ -243,8 +243,8 @@ def certified_count(
     """Returns how many of the claims that δ(ε) is at most `mean`, in their order, are certified.
 
     Formal guarantee: let ε fall, so that every claim implies those before it. The probability that a false claim is
-    certified is at most `failure`: then the first false claim is certified, and the test of that claim alone fails with
-    at most this probability. Claims, proposals and bets depend on the pilot only, which is independent of the samples.
+    certified is at most `failure`: where one is, so is the first false claim, whose own test is wrong with at most this
+    probability. Claims, proposals and bets depend on the pilot only, which is independent of the samples.
     """
     pilot = direction.sample(_PILOT, generator)
     sample = direction.sample(samples, generator)
