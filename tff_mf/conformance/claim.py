@@ -17,7 +17,7 @@ LAWS: Mapping[str, str] = {
     "scale": "the noise has the claimed scale, in every tensor and round",
     "correlation": "whitened by the claimed C, the noise is normal and uncorrelated",
     "fresh": "a state stepped twice, two starts and two processes draw other noise",
-    "bound": "one client moves a release by at most clip_norm / divisor, whatever it sends",
+    "bound": "hostile updates move a release by at most clip_norm / divisor for each client",
     "divisor": "neither the divisor nor the noise follows the number of clients",
     "beside": "nothing else that leaves the server depends on a client",
     "last_round": "the round after the last one is refused",
