@@ -6,7 +6,7 @@ For each mechanism and ε, batch size, momentum and learning rate are chosen by 
 same search; five other seeds are then trained with the choice and evaluated on the test split. Each run is a line in
 FOLDER/runs.jsonl, and is not repeated: a study that was stopped continues. --seconds stops it after so many; --tables
 only writes the results again. Runs that differ in rate, momentum and seed share one traced graph: a loop of
-`tff_mf.keras`'s parts, whose examples are permuted for each seed.
+`tff_mf.frameworks.keras`'s parts, whose examples are permuted for each seed.
 """
 
 import argparse
@@ -97,7 +97,8 @@ class Trainer:
     def __init__(self, setting: Setting, data: central.ImageData) -> None:
         import tensorflow as tf
 
-        from tff_mf import keras, queries
+        from tff_mf import queries
+        from tff_mf.frameworks import keras
 
         self._setting, self._data = setting, data
         self._model = self._network(seed=0)

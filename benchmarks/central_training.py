@@ -14,7 +14,7 @@ import tensorflow as tf
 from tensorflow_privacy.privacy.keras_models import dp_keras_model
 
 import tff_mf
-from tff_mf import keras
+from tff_mf.frameworks import keras
 
 _layers = tf.keras.layers
 

@@ -55,7 +55,7 @@ def accuracy(weights: list[np.ndarray]) -> float:
 def in_keras(plan: tff_mf.Plan) -> Train:
     import tensorflow as tf
 
-    from tff_mf import keras
+    from tff_mf.frameworks import keras
 
     def train(seed: int) -> list[np.ndarray]:
         layers = [tf.keras.layers.Dense(32, activation="tanh", input_shape=(64,)), tf.keras.layers.Dense(10)]
@@ -72,7 +72,7 @@ def in_keras(plan: tff_mf.Plan) -> Train:
 def in_torch(plan: tff_mf.Plan) -> Train:
     import torch
 
-    from tff_mf.torch import CorrelatedNoise, clipped_sum
+    from tff_mf.frameworks.torch import CorrelatedNoise, clipped_sum
 
     x, y = torch.from_numpy(X), torch.from_numpy(Y).long()
 
@@ -101,7 +101,7 @@ def in_jax(plan: tff_mf.Plan) -> Train:
     import jax.numpy as jnp
     import optax
 
-    from tff_mf.optax import clipped_sum, correlated_noise
+    from tff_mf.frameworks.optax import clipped_sum, correlated_noise
 
     def loss(weights: list[jax.Array], x: jax.Array, y: jax.Array) -> jax.Array:
         scores = jnp.tanh(x @ weights[0] + weights[1]) @ weights[2] + weights[3]

@@ -16,7 +16,7 @@ LAYERS = {"experiments": "tff_mf.experiments", "aggregators": "tff_mf.aggregator
 _TITLES = {
     "experiments": "tff_mf.experiments — TensorFlow Federated, the command line",
     "aggregators": "tff_mf.aggregators — TensorFlow Federated",
-    "tff_mf": "tff_mf — NumPy and SciPy; TensorFlow in noise.tensorflow, queries and keras only",
+    "tff_mf": "tff_mf — NumPy and SciPy; TensorFlow in noise.tensorflow, queries and frameworks.keras only",
 }
 _WIDTH, _BOX, _ROW, _MARGIN, _TITLE, _GAP = 1180, 30, 72, 16, 34, 26
 _LETTER, _PASSING = 7.4, 10

@@ -31,7 +31,7 @@ from .sampling.settings import SamplingSettings
 if TYPE_CHECKING:
     import tensorflow as tf
 
-    from tff_mf import keras
+    from tff_mf.frameworks import keras
 
 Examples = tuple[np.ndarray, np.ndarray]
 
@@ -543,9 +543,9 @@ def train(
     The test split is evaluated once, at the end. At the end the weights are written, and the checkpoint, which has the
     keys of the noise, is removed.
 
-    Formal guarantee: as for `tff_mf.keras.Training`, for the training part of the data; weights, metrics and summary
-    are computed from what it covers. As for `ServerLoop`, of which an epoch is a round: no epoch of which anything was
-    written is ever run again. The validation and the test part are not protected.
+    Formal guarantee: as for `tff_mf.frameworks.keras.Training`, for the training part of the data; weights, metrics and
+    summary are computed from what it covers. As for `ServerLoop`, of which an epoch is a round: no epoch of which
+    anything was written is ever run again. The validation and the test part are not protected.
 
     Args:
         settings: The settings.
@@ -605,7 +605,7 @@ def _train_epochs(
     on_epoch: Callable[[int, Mapping[str, float]], None],
 ) -> None:
     """Trains the epochs that are left: the rounds of the loop, after each of which the model is released once."""
-    from tff_mf import keras
+    from tff_mf.frameworks import keras
 
     started = time.monotonic()
     rows: list[Mapping[str, object]] = [*metrics.read_metrics(folder / METRICS).rows]

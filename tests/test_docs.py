@@ -21,8 +21,9 @@ import click
 from click.testing import CliRunner
 
 import tff_mf
-from tff_mf import aggregators, keras, queries
+from tff_mf import aggregators, queries
 from tff_mf.experiments.cli import cli
+from tff_mf.frameworks import keras
 from tff_mf.noise import numpy as streams
 from tff_mf.numerics import normals
 
@@ -129,7 +130,7 @@ def test_every_public_name_is_in_the_docs():
 
 
 # Of frameworks in other environments.
-OF_FRAMEWORKS = ("optax", "torch", "noise.jax", "noise.torch")
+OF_FRAMEWORKS = ("frameworks.optax", "frameworks.torch", "noise.jax", "noise.torch")
 ELSEWHERE = {"tff_mf.experiments.flower", *(f"tff_mf.{name}" for name in OF_FRAMEWORKS)}
 
 
@@ -177,7 +178,13 @@ def test_names_in_the_text_of_pages_exist():
 # tests/tff_mf/test_doctests.py runs the other modules of that layer; Flower is in another environment.
 WITH_EXAMPLES = [
     ".".join(path.relative_to(HERE).with_suffix("").parts).removesuffix(".__init__")
-    for pattern in ("tff_mf/noise/tensorflow", "tff_mf/queries", "tff_mf/keras", "aggregators", "experiments")
+    for pattern in (
+        "tff_mf/noise/tensorflow",
+        "tff_mf/queries",
+        "tff_mf/frameworks/keras",
+        "aggregators",
+        "experiments",
+    )
     for path in sorted((HERE / pattern).rglob("*.py"))
     if ">>>" in path.read_text() and "flower" not in path.parts
 ]

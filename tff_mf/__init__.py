@@ -25,6 +25,7 @@ from tff_mf.artifacts import load as load
 from tff_mf.artifacts import save as save
 from tff_mf.base.errors import ArtifactError as ArtifactError
 from tff_mf.base.errors import InputError as InputError
+from tff_mf.frameworks.order import Order as Order
 from tff_mf.mechanisms import BLT as BLT
 from tff_mf.mechanisms import Banded as Banded
 from tff_mf.mechanisms import BandedPlusLowRank as BandedPlusLowRank
@@ -47,7 +48,6 @@ from tff_mf.optimize.bands import amplified_bands as amplified_bands
 from tff_mf.optimize.least_loss import least_loss as least_loss
 from tff_mf.planning import Plan as Plan
 from tff_mf.planning import plan as plan
-from tff_mf.planning.order import Order as Order
 from tff_mf.problem.cohort_secret import CohortSecret as CohortSecret
 from tff_mf.problem.grids import Grid as Grid
 from tff_mf.problem.participation import FixedEpoch as FixedEpoch

@@ -38,7 +38,7 @@ CUT = Reason(field="log", text="cut")
 LOOKS_LIKE_ONE = re.compile(r"[εϵ]\s*[=≤<]\s*$|[εϵ]\s*[=≤<]\s*[\d{]|δ\s*=[^)]*\)-DP\b|\bDP, central")
 # A worth, and a label of what noise was calibrated to, are figures of no run.
 # The second is of central training, whose layer cannot import the first: its rules are those of an order of examples.
-MAY = {"experiments/runs/statements.py", "tff_mf/planning/order.py", "experiments/signal_to_noise.py"}
+MAY = {"experiments/runs/statements.py", "tff_mf/frameworks/order.py", "experiments/signal_to_noise.py"}
 
 
 def claimed(**changes):

@@ -9,7 +9,7 @@ import pytest
 import tff_mf
 
 PACKAGE = pathlib.Path(tff_mf.__file__).parent
-ELSEWHERE = ("noise/tensorflow", "queries", "keras", "aggregators", "experiments")
+ELSEWHERE = ("noise/tensorflow", "queries", "frameworks/keras", "aggregators", "experiments")
 MODULES = [
     ".".join(["tff_mf", *file.relative_to(PACKAGE).with_suffix("").parts]).removesuffix(".__init__")
     for file in sorted(PACKAGE.rglob("*.py"))
@@ -20,9 +20,9 @@ MODULES = [
 # In an environment of their own: the package and its oldest release.
 FRAMEWORKS = {
     "tff_mf.noise.jax": ("jax", "0.10"),
-    "tff_mf.optax": ("optax", None),
+    "tff_mf.frameworks.optax": ("optax", None),
     "tff_mf.noise.torch": ("torch", None),
-    "tff_mf.torch": ("torch", None),
+    "tff_mf.frameworks.torch": ("torch", None),
 }
 
 

@@ -23,14 +23,14 @@ try:
     import jax.numpy as jnp
     import optax  # noqa: F401
 
-    from tff_mf import optax as with_optax
+    from tff_mf.frameworks import optax as with_optax
 except ImportError:
     jax = None
 
 try:
     import torch
 
-    from tff_mf import torch as with_torch
+    from tff_mf.frameworks import torch as with_torch
 except ImportError:
     torch = None
 

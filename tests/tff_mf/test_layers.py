@@ -11,7 +11,7 @@ import tff_mf
 
 ROOT = pathlib.Path(__file__).parents[2]
 LAYERS = {"tff_mf": "tff_mf", "aggregators": "tff_mf.aggregators", "experiments": "tff_mf.experiments"}
-TENSORFLOW = ("noise.tensorflow", "queries", "keras")
+TENSORFLOW = ("noise.tensorflow", "queries", "frameworks.keras")
 FILES = [file for layer in LAYERS for file in sorted((ROOT / layer).rglob("*.py"))]
 
 

@@ -44,7 +44,7 @@ def test_commands_name_the_packages_of_the_extras_and_never_tff_mf_on_an_index()
     assert (found.returncode, found.stdout) == (1, "")
 
 
-@pytest.mark.parametrize("module", ["queries", "aggregators", "noise.tensorflow", "keras"])
+@pytest.mark.parametrize("module", ["queries", "aggregators", "noise.tensorflow", "frameworks.keras"])
 def test_the_error_has_the_command(module):
     finished = run(f"import tff_mf.{module}")
     assert finished.returncode == 1

@@ -13,11 +13,11 @@ pytest.importorskip("optax")
 jax = pytest.importorskip("jax", minversion="0.10")
 import jax.numpy as jnp  # noqa: E402
 
+from tff_mf.frameworks.optax import clipped_sum, correlated_noise  # noqa: E402
 from tff_mf.noise import jax as in_jax  # noqa: E402
 from tff_mf.noise import numpy as streams  # noqa: E402
 from tff_mf.noise.jax import _normals  # noqa: E402
 from tff_mf.numerics import normals  # noqa: E402
-from tff_mf.optax import clipped_sum, correlated_noise  # noqa: E402
 
 from .test_frameworks import plan  # noqa: E402
 
@@ -106,7 +106,7 @@ def test_devices_that_would_draw_a_key_each_are_refused():
 def test_sums_of_squares_are_of_few_terms_whatever_the_compiler_does():
     """Without trees of sums, 2²⁴ squares that follow each other are off by more than any margin."""
     in_a_process(
-        "import jax, jax.numpy as jnp, numpy as np; from tff_mf.optax import clipped_sum\n"
+        "import jax, jax.numpy as jnp, numpy as np; from tff_mf.frameworks.optax import clipped_sum\n"
         "found = jax.jit(clipped_sum, static_argnums=1)(jnp.full([1, 2**24], 0.1), 1.0)\n"
         "assert 0.99 < np.linalg.norm(np.asarray(found, np.float64)) <= 1\n",
         XLA_FLAGS="--xla_disable_hlo_passes=tree_reduction_rewriter --xla_cpu_experimental_ynn_fusion_type=",

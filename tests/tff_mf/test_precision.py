@@ -19,10 +19,10 @@ from .test_noise_laws import ENGINES, Run, jax, tf, torch
 if torch is not None:
     from torch.utils._python_dispatch import TorchDispatchMode
 
-    from tff_mf.torch import clipped_sum
+    from tff_mf.frameworks.torch import clipped_sum
 
 if jax is not None:
-    from tff_mf import optax
+    from tff_mf.frameworks import optax
 
 if tf is not None:
     from tensorflow.python.ops import gen_math_ops

@@ -7,11 +7,11 @@ import tff_mf
 
 torch = pytest.importorskip("torch")
 
+from tff_mf.frameworks.torch import CorrelatedNoise, clipped_sum  # noqa: E402
 from tff_mf.noise import numpy as streams  # noqa: E402
 from tff_mf.noise import torch as in_torch  # noqa: E402
 from tff_mf.noise.torch import _normals  # noqa: E402
 from tff_mf.numerics import normals  # noqa: E402
-from tff_mf.torch import CorrelatedNoise, clipped_sum  # noqa: E402
 
 from .test_frameworks import plan  # noqa: E402
 

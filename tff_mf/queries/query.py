@@ -184,8 +184,8 @@ class MatrixFactorizationQuery(tfp.SumAggregationDPQuery):
         if any(isinstance(leaf, tf.Variable) for leaf in tf.nest.flatten(template)):
             raise InputValueError(
                 "template holds variables, as an optimizer of TensorFlow Privacy passes them. It would repeat the "
-                "noise of the first round in every step and return its keys from get_config: train with tff_mf.keras. "
-                "In a loop of your own, pass nothing, or the specs of the records."
+                "noise of the first round in every step and return its keys from get_config: train with "
+                "tff_mf.frameworks.keras. In a loop of your own, pass nothing, or the specs of the records."
             )
         # TensorSpecs or a record; like TensorFlow Privacy's queries, this takes Python numbers too.
         like = [leaf if hasattr(leaf, "dtype") else tf.convert_to_tensor(leaf) for leaf in tf.nest.flatten(template)]

@@ -13,8 +13,8 @@ tf = pytest.importorskip("tensorflow")
 import dp_accounting  # noqa: E402
 from dp_accounting.pld import PLDAccountant  # noqa: E402
 
-from tff_mf import keras  # noqa: E402
-from tff_mf.keras import _clipped_sum  # noqa: E402
+from tff_mf.frameworks import keras  # noqa: E402
+from tff_mf.frameworks.keras import _clipped_sum  # noqa: E402
 from tff_mf.problem import draws  # noqa: E402
 from tff_mf.queries import clipping  # noqa: E402
 

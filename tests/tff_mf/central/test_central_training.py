@@ -13,7 +13,8 @@ from tff_mf.base import checkpoint_files
 tf = pytest.importorskip("tensorflow")
 import tensorflow_privacy as tfp  # noqa: E402
 
-from tff_mf import keras, queries  # noqa: E402
+from tff_mf import queries  # noqa: E402
+from tff_mf.frameworks import keras  # noqa: E402
 from tff_mf.noise.tensorflow import _state  # noqa: E402
 
 from .test_central_clipping import poisson  # noqa: E402
@@ -359,7 +360,7 @@ def test_nothing_is_trained_on_before_its_round_is_recorded():
 
 
 def test_seeds_of_layers_are_refused_with_sampled_batches():
-    """One example fewer moves the masks of all others; see `tff_mf.keras._checks.check_unseeded`."""
+    """One example fewer moves the masks of all others; see `tff_mf.frameworks.keras._checks.check_unseeded`."""
 
     def trained(seed):
         model = tf.keras.Sequential(

@@ -51,7 +51,7 @@ class NoiseState(NamedTuple):
             raise InputValueError(
                 "state must be an argument of the tf.function that steps it, or be created in it: a state from outside "
                 "is a constant, and every call would draw the noise of the same round. Optimizers of TensorFlow "
-                "Privacy keep their first state: train with tff_mf.keras."
+                "Privacy keep their first state: train with tff_mf.frameworks.keras."
             )
 
 

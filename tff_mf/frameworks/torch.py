@@ -10,7 +10,7 @@ from tff_mf.base import required_packages, validation
 from tff_mf.base.errors import InputTypeError, InputValueError
 from tff_mf.problem import grids
 
-required_packages.packages("tff_mf.torch", "torch")
+required_packages.packages("tff_mf.frameworks.torch", "torch")
 
 import torch  # noqa: E402
 

@@ -8,5 +8,5 @@ from tff_mf.base import required_packages
 
 required_packages.packages("Central training", "tensorflow", "tensorflow_privacy")
 
-from tff_mf.keras._clipped_sum import ClippedSum as ClippedSum  # noqa: E402
-from tff_mf.keras._training import Training as Training  # noqa: E402
+from tff_mf.frameworks.keras._clipped_sum import ClippedSum as ClippedSum  # noqa: E402
+from tff_mf.frameworks.keras._training import Training as Training  # noqa: E402

@@ -11,7 +11,7 @@ from tff_mf.base import required_packages, validation
 from tff_mf.base.errors import InputValueError
 from tff_mf.problem import grids
 
-required_packages.packages("tff_mf.optax", "jax", "optax")
+required_packages.packages("tff_mf.frameworks.optax", "jax", "optax")
 
 import jax  # noqa: E402
 import jax.numpy as jnp  # noqa: E402

@@ -5,7 +5,7 @@ from typing import Any
 import tensorflow as tf
 
 from tff_mf.base.errors import InputValueError
-from tff_mf.keras import _checks
+from tff_mf.frameworks.keras import _checks
 from tff_mf.queries import clipping
 
 # Values of single examples' gradients that are in memory at a time.

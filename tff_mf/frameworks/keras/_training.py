@@ -14,11 +14,11 @@ import tensorflow as tf
 from tff_mf import accounting
 from tff_mf.base import checkpoint_files, files, validation
 from tff_mf.base.errors import InputTypeError, InputValueError
-from tff_mf.keras import _checks
-from tff_mf.keras._clipped_sum import ClippedSum
+from tff_mf.frameworks.keras import _checks
+from tff_mf.frameworks.keras._clipped_sum import ClippedSum
+from tff_mf.frameworks.order import Order
 from tff_mf.mechanisms import Mechanism
 from tff_mf.planning import Plan
-from tff_mf.planning.order import Order
 from tff_mf.problem.cohort_secret import CohortSecret
 from tff_mf.queries import build_query
 
@@ -59,7 +59,7 @@ class Training:
 
     Example:
         >>> import tff_mf
-        >>> from tff_mf import keras
+        >>> from tff_mf.frameworks import keras
         >>> model = tf.keras.Sequential([tf.keras.layers.Dense(1, input_shape=(2,))])
         >>> model.compile("sgd", "mean_squared_error")
         >>> order, mechanism = tff_mf.Order.fixed(examples=12, batch_size=4, epochs=2), tff_mf.Tree(6)
@@ -122,7 +122,7 @@ class Training:
 
         Example:
             >>> import tff_mf
-            >>> from tff_mf import keras
+            >>> from tff_mf.frameworks import keras
             >>> model = tf.keras.Sequential([tf.keras.layers.Dense(1, input_shape=(2,))])
             >>> model.compile("sgd", "mean_squared_error")
             >>> plan = tff_mf.plan(mechanism=tff_mf.BLT(theta=[0.9], omega=[0.1]), rounds=6, epsilon=8.0, delta=1e-3,
@@ -139,7 +139,7 @@ class Training:
         if plan.grid is not None:
             raise InputValueError(
                 f"grid={plan.grid!r} of the plan is not supported with Keras: make the plan without grid and "
-                "dimension, or train with tff_mf.torch or tff_mf.optax."
+                "dimension, or train with tff_mf.frameworks.torch or tff_mf.frameworks.optax."
             )
         return cls(
             model,
