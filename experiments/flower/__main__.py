@@ -1,18 +1,56 @@
-"""`python -m tff_mf.experiments.flower FOLDER` writes a Flower app to begin with."""
+"""`python -m tff_mf.experiments.flower FOLDER` writes a Flower app: next-word prediction on docstrings."""
 
 import argparse
+import importlib.resources
+import pathlib
 import sys
 
-from tff_mf.base.errors import InputError
+from tff_mf.base.errors import InputError, InputValueError
 
-from . import app
+from ..output import files
 
-parser = argparse.ArgumentParser(prog="python -m tff_mf.experiments.flower", description="Writes a Flower app.")
-parser.add_argument("folder", metavar="FOLDER", help="folder of the app; must be new or empty")
-given = parser.parse_args()
-try:
-    app.write(given.folder)
-except InputError as error:
-    print(f"Error: {error}", file=sys.stderr)
-    sys.exit(2)
-print(f"Next: cd {given.folder} && flwr run .")
+# Nodes have no tff-mf: what they need of it is part of the app.
+_FOR_NODES, _PACKAGE = ("clipping.py", "mods.py"), "next_word"
+
+
+def write(folder: pathlib.Path | str) -> list[pathlib.Path]:
+    """Writes the app to a folder that does not exist, or is empty, and returns its files.
+
+    Raises:
+        InputValueError: If the folder has files.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as out:
+        ...     sorted(path.name for path in write(out) if path.suffix == ".toml")
+        ['pyproject.toml']
+    """
+    folder = pathlib.Path(folder)
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise InputValueError(f"folder={str(folder)!r} is not empty: name another one.")
+    with importlib.resources.as_file(importlib.resources.files("tff_mf.experiments.flower")) as package:
+        template = package / "template"
+        sources = [path for path in template.rglob("*") if path.is_file() and path.suffix != ".pyc"]
+        targets = {folder / path.relative_to(template): path for path in sources}
+        targets |= {folder / _PACKAGE / name: package / name for name in _FOR_NODES}
+        for target, path in sorted(targets.items()):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            files.write_atomically(target, path.read_text(encoding="utf-8"))
+    return sorted(targets)
+
+
+def main() -> None:
+    """Writes the app to the folder in the command."""
+    parser = argparse.ArgumentParser(prog="python -m tff_mf.experiments.flower", description="Writes a Flower app.")
+    parser.add_argument("folder", metavar="FOLDER", help="folder of the app; must be new or empty")
+    folder = parser.parse_args().folder
+    try:
+        write(folder)
+    except InputError as error:
+        print(f"Error: {error}", file=sys.stderr)
+        sys.exit(2)
+    print(f"Next: cd {folder} && flwr run .")
+
+
+if __name__ == "__main__":
+    main()

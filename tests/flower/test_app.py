@@ -17,24 +17,13 @@ from flwr.cli.build import build_fab_from_disk
 import tff_mf
 from tff_mf.base.errors import InputValueError, MissingDependencyError
 from tff_mf.experiments import flower, reports
-from tff_mf.experiments.flower import app
+from tff_mf.experiments.flower import __main__ as app
 from tff_mf.experiments.runs.ledger import read_ledger
 
 from .fleet import Fleet
 
-MODULES = (
-    "app",
-    "clipping",
-    "cohorts",
-    "mods",
-    "opening",
-    "settings",
-    "strategy",
-    "updates",
-)
 
-
-@pytest.mark.parametrize("name", MODULES)
+@pytest.mark.parametrize("name", ["__main__", "clipping", "cohorts", "mods", "settings", "strategy", "updates"])
 def test_examples_of_docstrings(name):
     assert doctest.testmod(importlib.import_module(f"tff_mf.experiments.flower.{name}")).failed == 0
 

@@ -7,7 +7,7 @@ from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordD
 from flwr.clientapp import ClientApp
 from flwr.clientapp.mod import fixedclipping_mod
 
-from next_word import data, mods, task
+from next_word import mods, task
 
 # The server does both again: the guarantee does not depend on these mods.
 app = ClientApp(mods=[mods.integers_mod, fixedclipping_mod])
@@ -19,6 +19,6 @@ def train(message: Message, context: Context) -> Message:
     model = {name: array.numpy() for name, array in message.content["arrays"].items()}
     partition = int(context.node_config["partition-id"])
     partitions = int(context.node_config.get("num-partitions", context.run_config["population"]))
-    trained = task.train(model, data.examples_of(partition, partitions))
+    trained = task.train(model, task.examples_of(partition, partitions))
     arrays = ArrayRecord({name: Array(value) for name, value in trained.items()})
     return Message(RecordDict({"arrays": arrays, "metrics": MetricRecord({"num-examples": 1})}), reply_to=message)

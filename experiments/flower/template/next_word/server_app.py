@@ -7,7 +7,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context, MetricRecord
 from flwr.serverapp import Grid, ServerApp
 
 import tff_mf
-from next_word import data, task
+from next_word import task
 from tff_mf.experiments import flower
 from tff_mf.experiments.flower import cohorts
 
@@ -46,7 +46,7 @@ def main(grid: Grid, context: Context) -> None:
         noise_multiplier=sigma or None,
     )
     simulation = bool(config["simulation"])
-    held_out = data.held_out(population)
+    held_out = task.held_out(population)
 
     def measured(number: int, arrays: ArrayRecord) -> MetricRecord:
         model = {name: array.numpy() for name, array in arrays.items()}
