@@ -70,7 +70,7 @@ class MFAggregationFactory(tff.aggregators.UnweightedAggregationFactory):
         grid: The integers that values are rounded to, summed in and noised in (`tff_mf.Grid`), or "auto" for the one
             that `grid_for` returns: the guarantee then covers the numbers that are released, and sums do not depend on
             the order of clients or on how they are split. `None` for floating point, which an adversary
-            who knows all other values can tell from the guarantee's real numbers; see docs/privacy.md.
+            who knows all other values can tell from the guarantee's real numbers; see docs/explanation/guarantee.md.
     """
 
     mechanism: tff_mf.Mechanism

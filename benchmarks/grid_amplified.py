@@ -1,4 +1,4 @@
-"""Amplified ε of an integer release, beside that of the same run in real numbers: figures of docs/privacy.md.
+"""Amplified ε of an integer release, beside ε of the same run in real numbers: docs/explanation/guarantee.md.
 
 python benchmarks/grid_amplified.py [--dimension D]
 

@@ -38,9 +38,8 @@ PAGES = (
     "README",
     "docs/command-line",
     "docs/report",
-    "docs/tff-programs",
-    "docs/deployment",
     "docs/swap-in-tff",
+    "docs/deployment",
     "docs/experiments",
     "docs/conformance",
 )

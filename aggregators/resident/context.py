@@ -178,7 +178,7 @@ def resident_context(*, clients_at_once: int | None = None, threads: int | None 
     Inside the block a loop of `state = process.next(state, data).state`, `tff.program` and
     `tff.learning.programs.train_model` work as with the ordinary context, and the time of a round does not depend on
     the size of the noise state. A value (metrics, a model to evaluate, a checkpoint) is sent to Python when it is read.
-    See `docs/tff-programs.md`, also for the worker's port, which has no access control and no encryption.
+    See `docs/swap-in-tff.md`, also for the worker's port, which has no access control and no encryption.
 
     Args:
         clients_at_once: Number of clients that run at the same time, where the clients of a round are one computation;

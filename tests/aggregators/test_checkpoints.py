@@ -1,6 +1,6 @@
 """Checkpoints contain everything that cannot be recomputed, and no released round is run again.
 
-Also TFF's own programs, as docs/tff-programs.md says how to use them.
+Also TFF's own programs, as docs/swap-in-tff.md says how to use them.
 """
 
 import asyncio

@@ -47,8 +47,8 @@ class KeyedStream(abc.ABC):
     of past n alone, equal to Σ_{i<t} C_ti n_i / C_tt up to the error of `GridRecursion`, and s_t is s / C_tt, rounded
     up. Released sums y = x + n of integers x are then a function of the adaptive Gaussian release Cx + z, up to that
     error: R commutes with the shift by x_t. Rounding halves to even does not. What errors and the normals cost is in
-    `tff_mf.guarantee` with the same grid; see docs/privacy.md. Engines give the same integers, bit for bit, for
-    the same keys.
+    `tff_mf.guarantee` with the same grid; see docs/explanation/guarantee.md. Engines give the same integers, bit for
+    bit, for the same keys.
 
     An engine is a subclass of about 200 lines: an interpreter of `Recursion`, which knows no mechanism, and the methods
     below that are abstract. They enforce in the engine's own way what is decided here: which state is continued, which

@@ -37,7 +37,7 @@ class Grid:
 
     Attributes:
         bits: log₂ of the clip norm in units of g, from 8 to 26. A bit more halves the error of rounding, and doubles
-            what floating point costs in the guarantee: see docs/privacy.md.
+            what floating point costs in the guarantee: see docs/explanation/guarantee.md.
         max_clients: Largest number of records in one sum.
 
     Example:

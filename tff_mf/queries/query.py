@@ -43,7 +43,7 @@ class MatrixFactorizationQuery(tfp.SumAggregationDPQuery):
     Without `grid`, arithmetic in float32 is not covered by the guarantee: an adversary who knows all other records can
     prove from one release that a client took part. With `grid`, records are integers, their sum and its noise are
     exact, and the guarantee holds for the numbers that are released; what the finite precision of the noise costs is
-    included in `guarantee` and `dp_event`. See docs/privacy.md.
+    included in `guarantee` and `dp_event`. See docs/explanation/guarantee.md.
 
     The event of a single round, returned by `get_noised_result`, is `UnsupportedDpEvent`, which every accountant of
     dp_accounting refuses. Rounds must not be composed: their noise is correlated on purpose, and later rounds subtract
