@@ -5,7 +5,7 @@ import pathlib
 import sys
 from collections.abc import Callable, Sequence
 
-sys.path.insert(0, str(pathlib.Path(__file__).parent.parent / "fuzz"))
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
 import numpy as np
 import run_folders
 

@@ -13,9 +13,9 @@ from unittest import mock
 
 import pytest
 
-# Programs and builders of run folders that tests share with `make fuzz` and with other environments.
+# Programs and builders of run folders that tests share with other environments.
 sys.path.extend(
-    str(pathlib.Path(__file__).parents[1] / name) for name in ("fuzz", "machines", "forks", "experiments", "faults")
+    str(pathlib.Path(__file__).parents[1] / name) for name in ("machines", "forks", "experiments", "faults")
 )
 
 

@@ -6,7 +6,6 @@ import shutil
 import sys
 import tempfile
 
-sys.path.append(str(pathlib.Path(__file__).parents[1] / "fuzz"))
 import crashes
 import tensorflow as tf
 from outcomes import told

@@ -23,9 +23,14 @@ def loads(text: str) -> Any:
         ValueError: 1e400 is no number that a float can hold
 
     Raises:
-        ValueError: If it is not JSON, a key is twice in one object, or a number is not finite.
+        ValueError: If it is not JSON, a key is twice in one object, a number is not finite, or a text has half of a
+            surrogate pair.
     """
-    return json.loads(text, object_pairs_hook=_once, parse_constant=_refused, parse_float=_finite_float)
+    value = json.loads(text, object_pairs_hook=_once, parse_constant=_refused, parse_float=_finite_float)
+    if "\\u" in text:
+        # Half of a pair is no text: nothing could write it again.
+        json.dumps(value, ensure_ascii=False).encode()
+    return value
 
 
 def read(path: pathlib.Path, field: str) -> Any:
