@@ -1,4 +1,4 @@
-"""Damaged and forged files in every reader: read, or refused with an input error. `TFF_MF_FUZZ=10` tries more of them."""
+"""Damaged and forged files in every reader: read, or refused with an input error. `TFF_MF_FUZZ=10` tries more."""
 
 import copy
 import dataclasses
