@@ -33,11 +33,11 @@ PAGES = sorted([HERE / "README.md", *DOCS.glob("*.md")])
 # Programs that need the file that their page shows (tests/tff_mf/test_adding_a_mechanism.py runs them).
 RUN_ELSEWHERE = {"adding-a-mechanism.md-0", "adding-a-mechanism.md-1", "adding-a-mechanism.md-2"}
 # Calibrations of ten seconds, of functions that tests/tff_mf/test_balls_in_bins.py and tests/tff_mf/central call.
-LONG = {"amplification.md-0", "central-training.md-1"}
+LONG = {"amplification.md-0", "frameworks.md-1"}
 # For a quick run in CI: what stands in a block, and what takes its place.
 SHORTER = {
     "README.md-0": ("rounds=30", "rounds=3"),
-    "central-training.md-0": ("epochs=10)", "epochs=2)"),
+    "frameworks.md-0": ("epochs=10)", "epochs=2)"),
     # A client's loop over its batches, which takes half of the time of the other.
     "swap-in-tff.md-0": (
         "withhold_metrics,",

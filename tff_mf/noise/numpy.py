@@ -43,7 +43,7 @@ class NoiseStream(DictStream):
 
     Args:
         generator: "tensorflow", the default with a grid; "philox", the default without; or "aes": AES in counter mode,
-            a cryptographic generator, which needs the package `cryptography`. See docs/jax-and-pytorch.md.
+            a cryptographic generator, which needs the package `cryptography`. See docs/frameworks.md.
     """
 
     _arrays = np.ndarray, "NumPy arrays"
