@@ -72,10 +72,13 @@ def text(blocks: Iterable[Block], *, terminal: bool = False) -> str:
 
 def _rendered(block: Block) -> Any:
     """Returns what rich prints for a block."""
-    from rich import box, markdown, table
+    from rich import box, table
     from rich.text import Text
 
     if isinstance(block, Markdown):
+        # Imported here: it takes as long as everything else of `account`.
+        from rich import markdown
+
         return markdown.Markdown(block.text, justify="left")
     if isinstance(block, Table):
         drawn = table.Table(box=box.SIMPLE_HEAD, padding=(0, 0, 0, 1))

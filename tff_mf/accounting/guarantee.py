@@ -6,6 +6,8 @@ import typing
 from collections.abc import Callable
 from typing import Self
 
+import numpy as np
+
 from tff_mf.base import validation
 from tff_mf.base.errors import InputValueError
 from tff_mf.numerics import composed_losses, gaussian
@@ -18,6 +20,8 @@ ADJACENCIES = ("zero-out", "replace-one")
 
 # Exceeds the rounding error of the few operations that turn one figure here into another.
 SLACK = 2.0**-48
+# Orders α that are tried: the best of them is within 1e-6 of the best of all.
+_ORDERS = 10_001
 # Far below every δ that dp-accounting resolves.
 _LARGEST_LEFT_OUT = 1e-20
 
@@ -213,19 +217,12 @@ class Guarantee:
         rho = self.zcdp_rho
         if rho in (0.0, math.inf):
             return rho
-        # Imported here: it would double the time of `import tff_mf`.
-        from scipy.optimize import minimize_scalar
-
-        def bound(log_order: float) -> float:
-            order = 1 + math.exp(log_order)
-            if order == 1:
-                return math.inf
-            return rho * order - (log_delta + math.log(order)) / (order - 1) + math.log1p(-1 / order)
-
         # Not of the quotient, which overflows where ρ is subnormal.
         middle = 0.5 * (math.log(-log_delta) - math.log(rho))
-        minimum = minimize_scalar(bound, bounds=(middle - 5, middle + 5), method="bounded")
-        return max(0.0, float(minimum.fun) * (1 + SLACK))
+        orders = 1 + np.exp(middle + np.linspace(-5, 5, _ORDERS))
+        orders = orders[orders > 1]
+        bounds = rho * orders - (log_delta + np.log(orders)) / (orders - 1) + np.log1p(-1 / orders)
+        return max(0.0, float(np.min(bounds, initial=math.inf)) * (1 + SLACK))
 
     def replace_one(self) -> "Guarantee":
         """Returns the guarantee for "replace-one": itself if it is one, and otherwise with μ doubled.
