@@ -38,11 +38,10 @@ from .output import files, progress, typed
 from .output.console import Block, Facts, Table, markdown
 from .output.typed import Number, Record
 from .runs import folders, statements
-from .runs.initial_model import SQLITE, given
 from .runs.metrics import Summary, read_metrics
 from .runs.names import CHECKPOINTS, COHORTS, METRICS, REPORT, SUMMARY
 from .runs.run_record import read_record
-from .runs.settings import FIELDS, FLAG, PRESETS, Layer, RunSettings, as_toml, laid, origins, read_toml, sourced
+from .runs.settings import FIELDS, FLAG, PRESETS, SQLITE, Layer, RunSettings, as_toml, laid, origins, read_toml, sourced
 from .runs.statements import REFUSED, Claim
 from .training.datasets import named_data
 
@@ -215,9 +214,6 @@ def _checked(settings: RunSettings, path: pathlib.Path) -> RunSettings:
         raise InputValueError(f"{path}: epsilon and noise_multiplier are both missing: give one of them.")
     settings.check()
     named_data.check_dataset(settings.dataset)
-    if settings.initial_model is not None:
-        # Refuses a file that cannot be read, and names the key and the file that it is from.
-        given(settings.initial_model, dataset=settings.dataset)
     return settings
 
 
@@ -232,8 +228,6 @@ def _named(runs: Sequence[PlannedRun], data_of: Mapping[str, pathlib.Path]) -> l
         label = run.label or ", ".join([pathlib.Path(values["mechanism"]).stem, *options])
         if values["dataset"] in data_of:
             values["dataset"] = data_of[values["dataset"]].name
-        if run.settings.initial_model is not None:
-            values["initial_model"] = given(run.settings.initial_model, dataset=run.settings.dataset).sha256
         noise, level = run.privacy
         seed, rate = run.settings.seed, run.settings.server_learning_rate
         words = f"{label} {noise} {level:g} rate {rate} seed {seed}"

@@ -119,9 +119,6 @@ def _planned(
 
     begun = run_record.begun_record(folder) if resume else None
 
-    def check_model() -> None:
-        run_record.initial_model_of(settings, begun)
-
     def check_noise() -> None:
         if not without_epsilon:
             statements.check_asked(noise_multiplier=settings.noise_multiplier, insecure_seed=insecure_seed)
@@ -131,7 +128,7 @@ def _planned(
         if data is not None and not resume:
             named_data.check_sizes(settings, data, without_epsilon=without_epsilon)
 
-    checks = [check_noise, check_data, check_model]
+    checks = [check_noise, check_data]
     if not resume:
         checks += [settings.check, lambda: folders.check_new(folder)]
     check_together(checks)
@@ -144,7 +141,7 @@ def _planned(
     # Refused here if there is no noise to propose it from.
     settings.chosen_rate(privacy)
     if not without_epsilon:
-        statements.check_statable(privacy, run_record.initial_model_of(settings, begun))
+        statements.check_statable(privacy)
     return privacy
 
 

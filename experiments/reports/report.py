@@ -232,10 +232,10 @@ def _quoted(folder: pathlib.Path, name: str, left_out: str) -> dict[str, Any]:
     """Returns what a file of the plan says, without the folders of files, since a report is published."""
     content = strict_json.read(folder / name, name)
     quoted = {key: value for key, value in content.items() if value is not None and key != left_out}
-    for part in ("settings", "about", "initial_model"):
+    for part in ("settings", "about"):
         if own := quoted.get(part):
             own = {key: value for key, value in own.items() if value is not None}
-            files = {key: _without_folder(own[key]) for key in (*FILES, "file") if isinstance(own.get(key), str)}
+            files = {key: _without_folder(own[key]) for key in FILES if isinstance(own.get(key), str)}
             quoted[part] = {**own, **files}
     return quoted
 

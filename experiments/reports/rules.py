@@ -234,25 +234,6 @@ def _restarts(evidence: Evidence) -> str:
     return noise if evidence.rounds else ""
 
 
-def _initial_model(evidence: Evidence) -> str:
-    """A model that training started from is of other data.
-
-    Formal guarantee: the guarantee of a run is for an initial model that does not depend on its clients. For one that
-    was trained on them, the μ of both runs compose to √(μ₁² + μ₂²), and no ε of one run alone is stated.
-    """
-    given, copy = evidence.record.initial_model, evidence.folder / names.INITIAL_MODEL
-    if given is None:
-        if copy.is_file():
-            raise _RuleError(f"the run has {names.INITIAL_MODEL}, and {names.RUN_JSON} names none")
-        return ""
-    named = f"the one with SHA-256 {given.sha256:.16}…"
-    if evidence.realised and not (copy.is_file() and file_hash(copy) == given.sha256):
-        raise _RuleError(f"{names.INITIAL_MODEL} is missing, or is not {named}")
-    if given.same_data:
-        raise _RuleError(f"{named} is of a run on the same data set: their guarantees compose to a larger ε")
-    return f"{named}, of other data by the settings beside it"
-
-
 def _arithmetic(evidence: Evidence) -> str:
     """The guarantee is about the numbers that are released, if the model has no more than were accounted for."""
     dimension = evidence.plan.dimension
@@ -345,7 +326,6 @@ _RULES: Mapping[str, Callable[[Evidence], str]] = {
     "cohort": _cohort,
     "clipping": _clipping,
     "restarts": _restarts,
-    "initial model": _initial_model,
     "finite precision": _arithmetic,
     "secrecy": _secrecy,
     "accountant": _accountant,

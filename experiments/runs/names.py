@@ -6,9 +6,7 @@ PLAN, MECHANISM = "plan.json", "mechanism.safetensors"
 SETTINGS_TOML = "configuration.toml"
 # Of a central training: the σ that it began with.
 CALIBRATED = "calibrated.json"
-# A copy of the model that training starts from, if one was given.
-INITIAL_MODEL = "initial_model.safetensors"
-# Of a private training: the model that it began with, given or not, which its export begins with.
+# Of a private training: the model that it began with, which its export begins with.
 FIRST_MODEL = "first_model.safetensors"
 PLANNED, PLANNED_TEXT, PLANNED_PAGE = "planned.json", "planned.md", "planned.html"
 

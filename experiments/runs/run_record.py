@@ -17,7 +17,6 @@ from ..output.files import file_hash
 from ..output.typed import Count, Positive, Record
 from ..sampling.settings import SamplingSettings
 from .folders import begun_mechanism, readable_folder
-from .initial_model import InitialModel, given
 from .ledger import cohort_digest
 from .names import MECHANISM, PLAN, RUN_JSON
 from .rules import check_same, named
@@ -54,7 +53,6 @@ class RunFacts(Record, kw_only=True):
         evaluation_columns: Columns of metrics.csv, all computed on clients that do not train.
         settings: The settings of `tff-mf train`, as they were asked for; `None` of other pipelines.
         server_learning_rate: The server's rate, which the settings came to; `None` if a pipeline does not say it.
-        initial_model: The model that training starts from, if it was given: the settings name its file.
         training_clients: Number of clients that cohorts are drawn from, if known; of a bundle, nothing is trained.
         about: Facts of another pipeline, which a report repeats, and which nothing checks.
         command: The command line.
@@ -75,7 +73,6 @@ class RunFacts(Record, kw_only=True):
     evaluation_columns: Sequence[str] = ()
     settings: RunSettings | None = None
     server_learning_rate: Positive | None = None
-    initial_model: InitialModel | None = None
     training_clients: Count | None = None
     about: dict[str, Any] = msgspec.field(default_factory=dict)
     command: Sequence[str] = ()
@@ -226,15 +223,3 @@ def read_record(folder: pathlib.Path) -> RunRecord:
 def begun_record(folder: pathlib.Path) -> RunRecord | None:
     """Returns what `read_record` does; `None` if the folder has no `run.json`: its run was stopped before that."""
     return read_record(folder) if (folder / RUN_JSON).is_file() else None
-
-
-def initial_model_of(settings: RunSettings, begun: RunRecord | None) -> InitialModel | None:
-    """Returns the model that training starts from, if one is given.
-
-    Args:
-        settings: The settings of the run.
-        begun: The record of a run that is resumed, which has a copy of the model: the file is not read then.
-    """
-    if begun is not None and begun.settings is not None:
-        return begun.initial_model
-    return None if settings.initial_model is None else given(settings.initial_model, dataset=settings.dataset)

@@ -26,10 +26,11 @@ from tff_mf.sensitivities.losses import restart_errors
 from ..output import files, progress, typed
 from ..output.typed import Count, NonNegative, Number, OpenUnit, Part, Positive, Record, Size, Whole
 from ..sampling.settings import DEFAULT, PARAMETERS, SAMPLINGS, SECRET, SamplingSettings, parameters_of
-from .initial_model import DEFAULT_DATASET, EMBEDDED, SQLITE
 from .names import RUN_JSON, SETTINGS_TOML
 from .rules import check_same
 
+# The data sets that are known by a word, of which the first is the default, and what may precede a file of another.
+EMBEDDED, SQLITE = ("pydoc", "stackoverflow"), "sqlite:"
 # Where a value is from that was typed.
 FLAG = "flag"
 # What a field takes away from the layers below it.
@@ -55,7 +56,7 @@ ALL, PROPOSED = "all", "proposed"
 # The default. Runs at a fraction of the size use it in place of `all`, whose number is not known yet.
 TEST_EXAMPLES = 20_000
 # Fields whose values are files, or known names.
-FILES = ("mechanism", "dataset", "initial_model")
+FILES = ("mechanism", "dataset")
 _OF_MODEL = ("vocab_size", "embedding_size", "units")
 # Of a plan, as the settings have them.
 _AS_IN_PLAN = ("rounds", "delta", "clip_norm", "restart_every", "adaptive_count_stddev")
@@ -215,7 +216,6 @@ class RunSettings(PrivacySettings, kw_only=True):
             client's update is judged by itself, so that the sensitivity stays the same.
         algorithm: `fed-avg`: clients train, and send what changed; or `fed-sgd`: they send the mean gradient over
             their examples, in a single pass.
-        initial_model: The `model.safetensors` of another run's folder, to start from: public, or accounted for by you.
         model: `lstm`, the recurrent model of the papers, or `conv`, a causal convolution over the last three words,
             which learns faster and costs a fraction.
         vocab_size: Most frequent words to know.
@@ -249,7 +249,7 @@ class RunSettings(PrivacySettings, kw_only=True):
 
     rounds: Whole
     clients_per_round: Whole
-    dataset: str = DEFAULT_DATASET
+    dataset: str = EMBEDDED[0]
     restart_every: Whole | None = None
     cohort: Whole | None = None
     clients_per_person: Count = 1
@@ -265,7 +265,6 @@ class RunSettings(PrivacySettings, kw_only=True):
     adaptive_learning_rate: NonNegative = 1.0
     zeroing: Positive | None = None
     algorithm: str = "fed-avg"
-    initial_model: str | None = None
     model: str = "lstm"
     vocab_size: Size = 10_000
     embedding_size: Size = 96

@@ -18,7 +18,6 @@ from tff_mf.planning import MechanismSetting
 from ..output.text import up
 from ..output.typed import Count, Number, OpenUnit, Record
 from ..sampling import ObservedParticipation
-from .initial_model import InitialModel
 
 STATED, REFUSED = "stated", "refused"
 NO_EPSILON = "NO ε CAN BE STATED"
@@ -306,7 +305,6 @@ def check_asked(*, noise_multiplier: float | None, insecure_seed: int | None) ->
 
 def check_statable(
     privacy: tff_mf.Plan,
-    initial_model: InitialModel | None = None,
     *,
     population: int | None = None,
     observed: ObservedParticipation | None = None,
@@ -317,17 +315,10 @@ def check_statable(
 
     Args:
         privacy: The mechanism and its noise.
-        initial_model: The model that training starts from.
         population: Number of clients that the report will compare δ with, once the data are known.
         observed: Participation in the cohorts that were planned, once they are.
     """
     check_asked(noise_multiplier=privacy.noise_multiplier, insecure_seed=privacy.insecure_seed)
-    if initial_model and initial_model.same_data:
-        raise _untrained(
-            f"initial_model={initial_model.file!r}",
-            f"{NO_EPSILON} of this run alone: it is the model of a run on the same data set, and the two "
-            "guarantees compose; start from a model of other data",
-        )
     if observed is not None and not observed.within(privacy.participation):
         assumed = bound_to(privacy.participation, privacy.restart_every)
         came = f"assumed {assumed}, {seen(observed.min_sep, observed.max_participations)}"

@@ -64,12 +64,12 @@ def read_source(path: pathlib.Path, *, insecure_seed: int | None = None, grid: i
             # It needs other noise, which "proposed" rates follow.
             asked = msgspec.structs.replace(asked, grid=grid)
             plan, rate = asked.privacy_plan(plan.mechanism), None
-        _check_exported(asked)
+        export.check_exported(asked)
     else:
         chosen, layer = resolve(None, path, {"grid": grid})
         with sourced(origins(chosen, layer, path)):
             asked = layer.placed().settings(where=str(path))
-            _check_exported(asked)
+            export.check_exported(asked)
             asked.check()
             plan, rate = asked.privacy_plan(asked.build_mechanism()), None
     if (path / VOCABULARY).is_file():
@@ -82,15 +82,6 @@ def read_source(path: pathlib.Path, *, insecure_seed: int | None = None, grid: i
         server_learning_rate=rate or asked.chosen_rate(plan),
         vocabulary=vocabulary,
     )
-
-
-def _check_exported(settings: RunSettings) -> None:
-    export.check_exported(settings)
-    if settings.initial_model is not None:
-        raise InputValueError(
-            f"initial_model={settings.initial_model!r} cannot be exported: a bundle starts from a model that is drawn "
-            "with its seed. Publish the trained model with tff-mf export --model-only, or serve the process from TFF."
-        )
 
 
 def read_vocabulary(folder: pathlib.Path) -> list[str]:

@@ -23,14 +23,13 @@ from .. import reports, sampling
 from ..guard import RunGuard
 from ..guard.rounds import Computing, Rounds
 from ..output import files
-from ..runs import amplification, folders, initial_model, model_file, server_loop, statements
+from ..runs import amplification, folders, model_file, server_loop, statements
 from ..runs.folders import ExecutionSettings, versions
-from ..runs.initial_model import GivenModel
 from ..runs.ledger import has_begun, read_ledger
 from ..runs.metrics import ALSO_TRAINING, NOT_TRAINING, ROUND, SECONDS, Summary, read_metrics, write_metrics
 from ..runs.names import CHECKPOINTS, COHORTS, LEDGER, METRICS, MODEL, SETTINGS_TOML, SUMMARY, VOCABULARY
 from ..runs.rules import Rules
-from ..runs.run_record import begun_record, initial_model_of
+from ..runs.run_record import begun_record
 from ..runs.settings import RunSettings
 from ..sampling.data_source import CohortReader
 from .client_batches import ClientBatches
@@ -81,7 +80,6 @@ def prepare(
     settings: RunSettings,
     privacy: tff_mf.Plan,
     data: pathlib.Path,
-    given: GivenModel | None = None,
     *,
     key: pathlib.Path | None = None,
     run: str | None = None,
@@ -93,8 +91,6 @@ def prepare(
         settings: As for `PreparedRun`.
         privacy: The mechanism and its noise.
         data: File in StackOverflow's format.
-        given: The model that training starts from, whose words the run's model knows; `None` is one drawn with the
-            seed.
         key: The file of what secret cohorts follow from; `None` if they follow from the seed.
         run: The identifier of a run with secret cohorts that is resumed.
         without_epsilon: Whether to train although no ε can be stated.
@@ -113,20 +109,12 @@ def prepare(
     if not without_epsilon:
         statements.check_statable(
             privacy,
-            given.named if given else None,
             population=reported_population(privacy, cohorts, logged=secret is None),
             observed=cohorts.observed(),
         )
     present = sampling.without_dropped(cohorts, settings.dropout, seed=settings.seed)
-    vocabulary = given.vocabulary if given else list(sqlite.load_word_counts(data, settings.vocab_size))
+    vocabulary = list(sqlite.load_word_counts(data, settings.vocab_size))
     language_task = build_task(settings, vocabulary)
-    if given:
-        drawn_with_seed = language_task.initial_weights
-        weights = tff.learning.models.ModelWeights(
-            trainable=given.parameters([np.asarray(each) for each in drawn_with_seed.trainable]),
-            non_trainable=drawn_with_seed.non_trainable,
-        )
-        language_task = dataclasses.replace(language_task, initial_weights=weights)
     _check_grid(privacy, present, language_task)
     process, aggregator = build_process(settings, privacy, language_task)
     return PreparedRun(
@@ -353,14 +341,12 @@ def run(
         if not execution.resume:
             folders.check_empty(out)
         begun = begun_record(out)
-        named = initial_model_of(settings, begun)
-        given = initial_model.read(named, out, settings.vocab_size) if named else None
         key = out / CHECKPOINTS / COHORTS if settings.secret_cohorts else None
         run = read_ledger(out / LEDGER).run if key and has_begun(out / LEDGER) else None
         # Computed again from the noise, it could differ in last bits on another machine.
         rate = begun.server_learning_rate if begun and begun.server_learning_rate else settings.chosen_rate(privacy)
         resolved = settings.resolved(privacy, rate)
-        prepared = prepare(resolved, privacy, data, given, key=key, run=run, without_epsilon=without_epsilon)
+        prepared = prepare(resolved, privacy, data, key=key, run=run, without_epsilon=without_epsilon)
         cohorts, clients = prepared.cohorts, len(prepared.cohorts.client_ids)
         # Computed again, a certificate by samples would differ.
         amplified = begun.amplified_epsilon if begun else None
@@ -373,8 +359,6 @@ def run(
         if prepared.secret is not None and key and run is None:
             checkpoint_files.make_private(key.parent)
             sampling.keep_secret(key, prepared.secret)
-        if given:
-            given.keep(out)
         reports.write_record(
             out,
             privacy,
@@ -388,7 +372,6 @@ def run(
             evaluation_columns=COLUMNS,
             settings=settings,
             server_learning_rate=rate,
-            initial_model=named,
             training_clients=clients,
             versions=versions(),
         )

@@ -1,11 +1,7 @@
 """Small runs of `tff-mf train` on real text, by the command, also killed on their way: each takes some seconds."""
 
-import json
 import os
 import signal
-
-import numpy as np
-import safetensors.numpy
 
 from tff_mf.experiments.cli._options import MORE
 
@@ -27,18 +23,6 @@ from tff_mf.experiments.cli import main
 main()
 """
 CHECKPOINT = f"checkpoint_{KILLED_AFTER}.safetensors"
-WORDS = ["the", "of", "a"]
-SHAPES = [(len(WORDS) + 4, 4), (3, 4, 4), (4,), (4, len(WORDS) + 4), (len(WORDS) + 4,)]
-# A model of the settings above that knows these words.
-NETWORK = {str(index): np.full(shape, 0.25 + index, np.float32) for index, shape in enumerate(SHAPES)}
-
-
-def write_model(folder, tensors=NETWORK, words=WORDS):
-    """Writes a model to start from, with its words beside it, and returns its path."""
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "model.safetensors").write_bytes(safetensors.numpy.save(tensors))
-    (folder / "vocabulary.json").write_text(json.dumps(words))
-    return folder / "model.safetensors"
 
 
 def arguments(folder, data, flags):

@@ -214,7 +214,6 @@ MISTAKES = {
     "another model": (written("model.safetensors", "another"), "model: model.safetensors is missing, or its hash"),
     "no model": (without("model.safetensors"), "model: model.safetensors is missing, or its hash"),
     "an edited accuracy": (in_json("summary.json", accuracy=0.9), "report: accuracy"),
-    "a model nobody named": (written("initial_model.safetensors", ""), "initial model: the run has initial_model"),
     # Keys that a copy of an old folder brings back.
     "an old checkpoint": (old_checkpoint(), "warning: checkpoints has the state of round 4, with keys of the noise"),
     "an older checkpoint than the ledger": (

@@ -54,12 +54,8 @@ def ended(small_data, tmp_path_factory, forks):
     """A run that was killed, refused without its key, and resumed to its end."""
     root = tmp_path_factory.mktemp("secret")
     folder = root / "run"
-    model = small_runs.write_model(root / "public")
-    flags = [*KILLED, "--set", f"initial_model={model}"]
-    small_runs.killed(forks, folder, small_data, flags)
-    # The run has a copy.
-    model.unlink()
-    resume = [*small_runs.arguments(folder, small_data, flags), "--resume"]
+    small_runs.killed(forks, folder, small_data, KILLED)
+    resume = [*small_runs.arguments(folder, small_data, KILLED), "--resume"]
     key = folder / names.CHECKPOINTS / names.COHORTS
     assert key.stat().st_mode & 0o777 == 0o600
     content = key.read_bytes()

@@ -16,8 +16,7 @@ from tff_mf.planning import checked_cohort, deployed_population
 from tff_mf.problem.draws import SeededDraws
 
 from ...output import files
-from ...runs.initial_model import EMBEDDED, SQLITE
-from ...runs.settings import RunSettings, check_together
+from ...runs.settings import EMBEDDED, SQLITE, RunSettings, check_together
 from ...runs.statements import NO_EPSILON
 from . import pydoc, sqlite
 
