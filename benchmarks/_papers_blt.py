@@ -44,7 +44,7 @@ def blt_table_1_banded() -> Figures:
 
 
 def blt_table_2() -> Figures:
-    """ρ and ε of table 2 for BLT and the trees, with b = MinS + 1 (docs/errata.md)."""
+    """ρ and ε of table 2 for BLT and the trees, with b = MinS + 1 (docs/papers.md)."""
     for name, matrix, sigma, rounds, min_sep, most, rho, digits, epsilon in _errata_blt.TABLE_2:
         schema = MinSep(min_sep=min_sep + 1, max_participations=most)
         run = tff_mf.guarantee(tff_mf.BLT.production(matrix), rounds, schema, noise_multiplier=sigma)

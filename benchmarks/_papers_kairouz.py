@@ -87,7 +87,7 @@ def kairouz_table_5() -> Figures:
 
 
 def kairouz_table_6() -> Figures:
-    """ε of table 6: FTRL by theorem D.2, which is too small (docs/errata.md); DP-SGD amplified, and not."""
+    """ε of table 6: FTRL by theorem D.2, which is too small (docs/papers.md); DP-SGD amplified, and not."""
     for name, examples, batch, epochs, delta, rows in _errata_kairouz.IMAGES[:6]:
         squares = epochs * math.ceil(math.log2(-(-examples // batch) * epochs))
         for sigma, printed in rows:
@@ -105,7 +105,7 @@ def kairouz_table_6() -> Figures:
 
 
 def kairouz_table_7() -> Figures:
-    """ε of table 7, with the epochs of docs/errata.md."""
+    """ε of table 7, with the epochs of docs/papers.md."""
     printed_sgd = ((1.04, "3.40"), (2.08, "2.64"), (0.132, "2389.37"), (1.32, "9.35"), (0.1, "10051.63"), (1.0, "2.44"))
     rows = zip(_errata_kairouz.IMAGES[6:], printed_sgd, strict=True)
     for (name, examples, batch, epochs, delta, ((sigma, printed),)), (sgd_sigma, sgd) in rows:

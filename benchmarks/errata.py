@@ -1,4 +1,4 @@
-"""Prints the tables of docs/errata.md, computed with NumPy alone: `python benchmarks/errata.py [--json] [NAME ...]`.
+"""Prints the tables of docs/papers.md, computed with NumPy alone: `python benchmarks/errata.py [--json] [NAME ...]`.
 
 Long tables are in docs/results/errata.json instead, which has what `--json` prints.
 """

@@ -1,4 +1,4 @@
-"""docs/errata.md: its tables are what benchmarks/errata.py computes, and the package agrees with both."""
+"""docs/papers.md: its tables are what benchmarks/errata.py computes, and the package agrees with both."""
 
 import importlib
 import json
@@ -17,7 +17,7 @@ from tff_mf import MinSep
 from tff_mf.experiments.cli import cli
 
 HERE = pathlib.Path(__file__).parent.parent
-PAGE = (HERE / "docs" / "errata.md").read_text()
+PAGE = (HERE / "docs" / "papers.md").read_text()
 STORED = json.loads((HERE / "docs" / "results" / "errata.json").read_text())
 
 sys.path.insert(0, str(HERE / "benchmarks"))
