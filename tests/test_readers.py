@@ -2,7 +2,6 @@
 
 import copy
 import dataclasses
-import hashlib
 import json
 import os
 import pathlib
@@ -13,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import safetensors.numpy
 
 import tff_mf
 from tff_mf import artifacts
@@ -23,7 +21,7 @@ pytest.importorskip("tensorflow_federated")
 
 from tff_mf.base import checkpoint_files
 from tff_mf.experiments import central, compare, reports
-from tff_mf.experiments.runs import initial_model, ledger
+from tff_mf.experiments.runs import ledger, model_file
 from tff_mf.experiments.runs.settings import PRESETS, resolve
 from tff_mf.experiments.training import deployment
 
@@ -228,21 +226,8 @@ TENSORS = {"0": np.ones((2, 3), np.float32), "1": np.zeros(3, np.float32)}
 
 
 def of_models(folder):
-    content = safetensors.numpy.save(TENSORS)
-    digest = hashlib.sha256(content).hexdigest()
-    named = initial_model.InitialModel(file="model.safetensors", sha256=digest, vocabulary_sha256=digest)
-    leaves = list(TENSORS.values())
-    return Reader(valid=content, read=lambda path: initial_model.parameters(named, path.read_bytes(), leaves))
-
-
-def of_files_beside_models(name, valid):
-    def made(folder):
-        (folder / "model.safetensors").write_bytes(safetensors.numpy.save(TENSORS))
-        model = str(folder / "model.safetensors")
-        read = as_file(folder, name, lambda _: initial_model.given(model, dataset="pydoc"))
-        return Reader(valid=valid, read=read)
-
-    return made
+    content = model_file.content(TENSORS, {})
+    return Reader(valid=content, read=lambda path: model_file.read_from(path.parent, path.name))
 
 
 OPTIMIZED = tff_mf.OptimizedFor(rounds=8, participation=SCHEMA, workload=tff_mf.Momentum(momentum=0.5))
@@ -263,9 +248,7 @@ READERS: dict[str, Callable[[pathlib.Path], Reader]] = {
     "record": of_runs("run.json", reports.read_record),
     "report": of_runs("planned.json", reports.check),
     "checkpoint": of_checkpoints,
-    "initial model": of_models,
-    "settings beside a model": of_files_beside_models("configuration.toml", b'[run]\ninitial_model = "x/y"\n'),
-    "vocabulary beside a model": of_files_beside_models("vocabulary.json", b'["the", "of", "a"]'),
+    "model": of_models,
 }
 
 
