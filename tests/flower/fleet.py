@@ -109,9 +109,8 @@ def plan_of(noise_multiplier=4.0, rounds=ROUNDS, **more):
         rounds=rounds,
         sampling=SCHEMA if rounds > 1 else tff_mf.SingleParticipation(),
         delta=1e-3,
-        clients_per_round=COHORT,
         noise_multiplier=noise_multiplier,
-        **{"clip_norm": CLIP, **more},
+        **{"clip_norm": CLIP, "clients_per_round": COHORT, **more},
     )
 
 

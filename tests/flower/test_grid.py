@@ -9,7 +9,7 @@ from flwr.clientapp import ClientApp
 from flwr.clientapp.mod import fixedclipping_mod
 
 import tff_mf
-from tff_mf.experiments import reports
+from tff_mf.experiments import flower, reports
 from tff_mf.experiments.flower import clipping, mods
 from tff_mf.experiments.runs import ledger
 from tff_mf.experiments.runs.names import LEDGER
@@ -76,8 +76,9 @@ def test_the_default_is_the_grid_of_train_and_its_report_is_clean(tmp_path):
 
 
 def test_released_models_are_exact_integers_of_the_definition(tmp_path):
-    """Each mean is (sum of the nodes' integers + the row of the stream's integers)·g/m, to the bit."""
+    """Each mean is (sum of the nodes' integers + the row of the stream's integers)·g/m, to the bit; then momentum."""
     models, plan = {0: ARRAYS}, plan_of(insecure_seed=5).for_model(15)
+    optimizer, velocity = flower.ServerOptimizer(learning_rate=0.5, momentum=0.75), np.zeros(15, np.float32)
     chosen = {}
 
     def answer(name, arrays, config):
@@ -85,7 +86,7 @@ def test_released_models_are_exact_integers_of_the_definition(tmp_path):
         return in_integers(name, arrays, config)
 
     for life in (2, ROUNDS):
-        with opened(tmp_path, plan, draw=fleet.repeatable) as strategy:
+        with opened(tmp_path, plan, draw=fleet.repeatable, optimizer=optimizer) as strategy:
             strategy.start(
                 Fleet(NAMES, answer, life=life),
                 num_rounds=life,
@@ -102,7 +103,8 @@ def test_released_models_are_exact_integers_of_the_definition(tmp_path):
         total = [sum(int(leaf) for leaf in column) for column in zip(*(flat(leaves) for leaves in each), strict=True)]
         exact = np.array([one + int(other) for one, other in zip(total, row, strict=True)], np.float64)
         mean = (exact * UNIT).astype(np.float32) / np.float32(COHORT)
-        np.testing.assert_array_equal(flat(models[number]), flat(models[number - 1]) + mean)
+        velocity = np.float32(0.75) * velocity - mean
+        np.testing.assert_array_equal(flat(models[number]), flat(models[number - 1]) - np.float32(0.5) * velocity)
     assert 0.5 * 4**BITS < max(norms) <= 4**BITS
 
 
