@@ -1,4 +1,4 @@
-"""The table and the picture of docs/performance.md, from what `peers.py` measured."""
+"""The table and the picture of docs/results.md, from what `peers.py` measured."""
 
 import functools
 import itertools

@@ -9,7 +9,7 @@ those of a peer and its child processes. After two rounds the models are compare
 into build/peers/torch when they are first needed.
 
 What is measured goes to docs/results/performance.json. Afterwards, or by `page` alone, docs/performance.png is drawn of
-it, and the tables of docs/performance.md are replaced.
+it, and the tables of docs/results.md are replaced.
 """
 
 import argparse
@@ -32,7 +32,7 @@ from _peers_page import PLAIN, draw, filled
 
 HERE = pathlib.Path(__file__).resolve().parent
 RESULTS = HERE.parent / "docs" / "results" / "performance.json"
-PAGE = HERE.parent / "docs" / "performance.md"
+PAGE = HERE.parent / "docs" / "results.md"
 PICTURE = HERE.parent / "docs" / "performance.png"
 REQUIREMENTS = ("torch==2.13.0", "pfl==0.6.0")
 COMPARED_AFTER = 2

@@ -288,7 +288,7 @@ def test_figures_of_results_are_what_their_command_wrote():
 def test_tables_of_peers_are_of_what_was_measured():
     page = runpy.run_path(str(HERE / "benchmarks" / "_peers_page.py"))
     measured = json.loads((RESULTS / "performance.json").read_text())
-    text = (DOCS / "performance.md").read_text()
+    text = (DOCS / "results.md").read_text()
     assert page["filled"](text, measured) == text
     apart = [model["apart"] for part in ("table", "full") for model in measured.get(part, {}).values()]
     assert max(max(each.values()) for each in apart) <= 1e-5

@@ -29,7 +29,7 @@ class QueryState(NamedTuple):
 class MatrixFactorizationQuery(tfp.SumAggregationDPQuery):
     """Clips each record to `clip_norm` and adds row t of σζ·C⁻¹z to the sum of round t, for any mechanism.
 
-    The memory and the time that the noise takes depend on the mechanism: see docs/performance.md.
+    The memory and the time that the noise takes depend on the mechanism: see docs/results.md.
 
     Formal guarantee: over the rounds of one stream (`initial_global_state`, then one `get_noised_result` after another,
     each on the state of the previous one), the release is G + σζ·C⁻¹z, where row t of G is the sum of the clipped
