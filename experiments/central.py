@@ -37,10 +37,7 @@ Examples = tuple[np.ndarray, np.ndarray]
 
 WEIGHTS = "model.weights.h5"
 # Those that batches of examples are drawn by. Of an epoch of the last three, B·E examples may be more than there are.
-SAMPLINGS = (
-    *("fixed-epochs", "spaced-epochs", "balls-in-bins"),
-    *("poisson", "cyclic-poisson", "b-min-sep"),
-)
+SAMPLINGS = ("fixed-epochs", "balls-in-bins", "poisson", "cyclic-poisson", "b-min-sep")
 # Those whose ε is certified by samples, which differ from process to process.
 _BY_SAMPLES = ("balls-in-bins", "b-min-sep")
 # The order in which a data set is cut into parts; never the seed of a run, whose parts would then differ.
@@ -308,7 +305,6 @@ class CentralSettings(PrivacySettings, kw_only=True):
         """How batches are drawn; parameters that follow from epochs and batch size are not given."""
         following = {
             "fixed-epochs": {"min_sep": self.epoch_rounds, "max_participations": self.epochs},
-            "spaced-epochs": {"max_participations": self.epochs},
             "balls-in-bins": {} if self.groups else {"groups": self.epoch_rounds},
         }.get(self.sampling, {})
         given = {name: getattr(self, name) for name in ("groups", "min_sep") if getattr(self, name) is not None}

@@ -55,8 +55,6 @@ from tff_mf.problem.participation import MinSep as MinSep
 from tff_mf.problem.participation import Participation as Participation
 from tff_mf.problem.participation import Sampling as Sampling
 from tff_mf.problem.participation import SingleParticipation as SingleParticipation
-from tff_mf.problem.participation import SpacedEpochs as SpacedEpochs
-from tff_mf.problem.participation import Timer as Timer
 from tff_mf.problem.workloads import LearningRates as LearningRates
 from tff_mf.problem.workloads import LinearSchedule as LinearSchedule
 from tff_mf.problem.workloads import Momentum as Momentum

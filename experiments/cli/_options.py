@@ -79,10 +79,7 @@ SETTING = ("rounds", "sampling", "min_sep", "max_participations", "workload")
 COHORTS = ("population", "clients_per_round")
 LEVEL = ("epsilon", "noise_multiplier", "delta")
 # Given by --set.
-MORE = (
-    *("groups", "hours", "round_minutes", "restart_every", "adjacency"),
-    *("objective", "server_momentum", "server_warmup", "server_cooldown"),
-)
+MORE = (*("groups", "restart_every", "adjacency", "objective", "server_momentum", "server_warmup", "server_cooldown"),)
 
 _MECHANISMS = (
     "FILE is an artifact, tree-full, tree-online, tree-vanilla, identity or production:NAME (b100, b400, b1000); or "

@@ -443,10 +443,6 @@ def _drawn_before(plan: tff_mf.Plan, draw: Draw | None, nodes: Collection[str] |
             f"nodes=None, and sampling={plan.sampling!r} draws the cohorts of all rounds before the first: give the "
             "identities of all nodes."
         )
-    if isinstance(plan.sampling, tff_mf.Timer) and plan.sampling.hours is not None:
-        raise InputValueError(
-            f"hours={plan.sampling.hours!r} are of a simulated clock, which nodes do not have: give min_sep."
-        )
     return guard.checked_clients(plan, nodes, name="nodes")
 
 

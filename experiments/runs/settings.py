@@ -196,11 +196,9 @@ class RunSettings(PrivacySettings, kw_only=True):
         restart_every: Rounds after which the noise restarts; never if not given.
         cohort: Clients that a round stands for, simulated by the clients of a round; the same if not given.
         clients_per_person: The most clients that one person can have: above 1, ε of a person is stated too.
-        sampling: How clients take part: `min-sep`, `single`, `fixed-epochs`, `spaced-epochs` or `timer`; or, amplified
-            if cohorts are random and secret, `poisson`, `cyclic-poisson`, `balls-in-bins` or `b-min-sep`.
+        sampling: How clients take part: `min-sep`, `single` or `fixed-epochs`; or, amplified if cohorts are random and
+            secret, `poisson`, `cyclic-poisson`, `balls-in-bins` or `b-min-sep`.
         max_participations: Largest number k of rounds of one client.
-        hours: Hours that a device waits, with `timer`; min-sep rounds if not given.
-        round_minutes: Minutes that a round takes on average, with `hours`.
         secret_cohorts: Draw cohorts from the system's randomness, and neither log nor release them, so that the
             sampling amplifies ε; otherwise they follow from the seed, and are logged.
         dropout: Probability that a client of a cohort does not report, in [0, 1).
@@ -255,8 +253,6 @@ class RunSettings(PrivacySettings, kw_only=True):
     clients_per_person: Count = 1
     sampling: str = DEFAULT
     max_participations: Whole | None = None
-    hours: Number | None = None
-    round_minutes: Number | None = None
     secret_cohorts: bool = False
     dropout: Part = 0.0
     grid: Whole | str = AUTO

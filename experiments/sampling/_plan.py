@@ -182,11 +182,10 @@ def plan_cohorts(
 ) -> CohortPlan:
     """Returns the cohorts of a run, drawn by `cohorts` of its sampling.
 
-    Formal guarantee: clients keep `sampling.schema(rounds)`, or, with a timer of hours, the schema that they turn out
-    to keep. The amplified ε of the sampling holds on two conditions: cohorts follow from a `secret`, drawn for this
-    run alone, and nobody who sees the released sums ever learns a cohort, nor the `digest` or the `clients_per_round`
-    of the plan. With a `seed` the cohorts follow from it, as suits a simulation: an amplified ε is then not a statement
-    about its clients.
+    Formal guarantee: clients keep `sampling.schema(rounds)`. The amplified ε of the sampling holds on two conditions:
+    cohorts follow from a `secret`, drawn for this run alone, and nobody who sees the released sums ever learns a
+    cohort, nor the `digest` or the `clients_per_round` of the plan. With a `seed` the cohorts follow from it, as suits
+    a simulation: an amplified ε is then not a statement about its clients.
 
     Args:
         client_ids: The population; the plan depends on its order.
@@ -219,13 +218,7 @@ def plan_cohorts(
     else:
         raise InputValueError("Give either seed=…, for a simulation, or secret=CohortSecret.drawn(), not both.")
     indices = sampling.cohorts(len(clients), rounds, clients_per_round=clients_per_round, draws=draws)
-    plan = CohortPlan(client_ids=clients, participation=sampling.schema(rounds), indices=indices)
-    if not isinstance(sampling, tff_mf.Timer) or sampling.hours is None:
-        return plan
-    # What came out of a clock is all that is known.
-    observed = plan.observed()
-    schema = tff_mf.MinSep(min_sep=observed.min_sep or rounds, max_participations=observed.max_participations)
-    return dataclasses.replace(plan, participation=schema)
+    return CohortPlan(client_ids=clients, participation=sampling.schema(rounds), indices=indices)
 
 
 def secret_cohorts(

@@ -12,13 +12,10 @@ from tff_mf.base import validation
 from tff_mf.base.errors import InputValueError
 
 _SCHEMA = ("min_sep", "max_participations")
-_CLOCK = ("hours", "round_minutes")
 _KINDS: Mapping[str, type[tff_mf.Sampling]] = {
     "min-sep": tff_mf.MinSep,
     "single": tff_mf.SingleParticipation,
     "fixed-epochs": tff_mf.FixedEpoch,
-    "spaced-epochs": tff_mf.SpacedEpochs,
-    "timer": tff_mf.Timer,
     "poisson": tff_mf.Poisson,
     "cyclic-poisson": tff_mf.CyclicPoisson,
     "balls-in-bins": tff_mf.BallsInBins,
@@ -38,8 +35,6 @@ class SamplingSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
         min_sep: b.
         max_participations: k.
         groups: Number of groups of clients.
-        hours: Hours that a device waits after taking part; `None` waits `min_sep` rounds.
-        round_minutes: With hours: minutes that a round takes on average.
 
     Example:
         >>> chosen = SamplingSettings(sampling="cyclic-poisson", groups=4)
@@ -53,8 +48,6 @@ class SamplingSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     min_sep: int | None = None
     max_participations: int | None = None
     groups: int | None = None
-    hours: float | None = None
-    round_minutes: float | None = None
 
     def __post_init__(self) -> None:
         given, taken = self.parameters, parameters_of(self.sampling)
@@ -65,15 +58,12 @@ class SamplingSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
                     f"{name}={value!r} does not go with sampling={self.sampling!r}: leave it out, or take another "
                     f"sampling: {others}."
                 )
-        needed = [name for name in taken if name not in _CLOCK]
-        if any(name in given for name in _CLOCK):
-            needed += _CLOCK
-        missing = [name for name in needed if name not in given]
+        missing = [name for name in taken if name not in given]
         if missing:
             often = ": say how often a client may take part, or take sampling='single' for at most once"
             raise InputValueError(
                 f"{' and '.join(missing)} missing, which sampling={self.sampling!r} needs"
-                f"{often if {*_SCHEMA} == {*needed} else ''}."
+                f"{often if {*_SCHEMA} == {*taken} else ''}."
             )
         # Checks the values.
         _ = self._of_few
@@ -87,8 +77,7 @@ class SamplingSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
             {'groups': 4}
         """
         for word, kind in _KINDS.items():
-            # What a timer leads to is not in it.
-            if type(sampling) is kind and kind is not tff_mf.Timer:
+            if type(sampling) is kind:
                 return cls(sampling=word, **{name: getattr(sampling, name) for name in parameters_of(word)})
         raise InputValueError(f"sampling={sampling!r} has no word: take one of {', '.join(SAMPLINGS)}.")
 
@@ -118,9 +107,6 @@ class SamplingSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
         kind = _KINDS[self.sampling]
         make = kind.of_population if kind is tff_mf.BMinSep else kind
         values: dict[str, Any] = {"population": population, "clients_per_round": clients_per_round, **self.parameters}
-        if "hours" in values:
-            # They replace the rounds of the timer.
-            del values["min_sep"]
         fields = inspect.signature(make).parameters
         missing = [name for name in fields if fields[name].default is inspect.Parameter.empty and values[name] is None]
         if missing:
@@ -128,7 +114,7 @@ class SamplingSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
         return make(**{name: value for name, value in values.items() if name in fields})
 
     def schema(self, rounds: int) -> tff_mf.Participation:
-        """Returns the schema that holds for whoever knows the cohorts; for a timer, the one that is assumed.
+        """Returns the schema that holds for whoever knows the cohorts.
 
         Args:
             rounds: Number of rounds n.
@@ -138,9 +124,6 @@ class SamplingSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     @property
     def _of_few(self) -> tff_mf.Sampling:
         """The sampling of one client a round, whose schema is the same."""
-        if self.sampling == "timer":
-            self.drawn_by(population=1, clients_per_round=1)
-            return tff_mf.MinSep(**{name: self.parameters[name] for name in _SCHEMA})
         return self.drawn_by(population=max(self.groups or 1, self.min_sep or 1), clients_per_round=1)
 
 
@@ -148,13 +131,11 @@ PARAMETERS = tuple(field.name for field in msgspec.structs.fields(SamplingSettin
 
 
 def parameters_of(sampling: str) -> Sequence[str]:
-    """Returns the parameters that a sampling needs or takes.
+    """Returns the parameters that a sampling needs.
 
     Example:
         >>> parameters_of("cyclic-poisson")
         ['groups']
     """
     kind = _KINDS[validation.one_of("sampling", sampling, SAMPLINGS)]
-    # What a timer leads to is assumed, by the schema of min-sep, and the log of a run shows whether it was so.
-    fields = {*inspect.signature(kind).parameters, *(_SCHEMA if kind is tff_mf.Timer else ())}
-    return [name for name in PARAMETERS if name in fields]
+    return [name for name in PARAMETERS if name in inspect.signature(kind).parameters]

@@ -64,7 +64,6 @@ def test_sigma_is_the_smallest_for_the_epsilon_that_is_stated(flags, groups):
 
 
 SAMPLED = {
-    "spaced-epochs": {"mechanism": "tree-full", "min_sep": 2},
     "balls-in-bins": {"mechanism": "blt"},
     "poisson": {"mechanism": "identity"},
     "cyclic-poisson": {"mechanism": "banded", "groups": 2},

@@ -28,22 +28,6 @@ def privacy(rounds, min_sep, max_participations, clients_per_round=2, noise_mult
     return run_folders.plan(mechanism=tff_mf.Identity(), rounds=rounds, sampling=schema, **own)
 
 
-def test_a_timer_that_was_too_short_withholds_the_guarantee(small_data, tmp_path):
-    plan = privacy(4, 4, 1, clients_per_round=30)
-    settings = small_settings(plan, **SMALL, sampling="timer", hours=1.0, round_minutes=60.0)
-    with pytest.raises(tff_mf.InputError, match="max_participations=1"):
-        program.run(settings, plan, data=small_data, out=tmp_path)
-    # Nothing was written, so that the folder can be used.
-    assert [path.name for path in tmp_path.iterdir()] == [".lock"]
-    result = program.run(settings, plan, data=small_data, out=tmp_path, without_epsilon=True)
-    assert "participation" in {reason.field for reason in result.report.claim.reasons}
-    assert result.report.headline.startswith("NO ε CAN BE STATED: participation: ")
-    assert "ε≤" not in result.report.headline
-    assert (result.report.claim.epsilon, result.report.claim.zcdp_rho) == (None, None)
-    with pytest.raises(tff_mf.InputError, match="holds a run"):
-        program.run(settings, plan, data=small_data, out=tmp_path, without_epsilon=True)
-
-
 SCHEMA = tff_mf.MinSep(min_sep=2, max_participations=4)
 PRIVACY = run_folders.plan(
     mechanism=tff_mf.Tree(8), rounds=8, sampling=SCHEMA, cohort=4, noise_multiplier=8.0, clip_norm=0.5

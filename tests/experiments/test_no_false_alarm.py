@@ -24,9 +24,8 @@ from .small_runs import trained
 # Every mechanism, every kind of sampling, and every other way to train, each at least once.
 KINDS = {
     "blt, a simulated cohort": "--mechanism blt --set cohort=30 --epsilon 2",
-    "banded, shuffled epochs": "--mechanism banded --sampling spaced-epochs --set dropout=0.3",
+    "banded, clients that drop out": "--mechanism banded --set dropout=0.3",
     "banded-toeplitz, fixed epochs": "--mechanism banded-toeplitz --sampling fixed-epochs",
-    "scaled-blt, timer": "--mechanism scaled-blt --sampling timer",
     "dense, poisson": "--mechanism dense --sampling poisson",
     "tree-vanilla, cyclic poisson": "--mechanism tree-vanilla --sampling cyclic-poisson",
     "tree-full, once each": "--mechanism tree-full --sampling single",

@@ -159,16 +159,13 @@ def test_the_schema_is_the_one_that_the_sampling_keeps(word):
     given = configured(**{"min_sep": None, "max_participations": None, "sampling": word, **chosen.parameters})
     assert given.sampling_settings() == chosen
     schema = chosen.drawn_by(population=100, clients_per_round=2).schema(12)
-    if word == "timer":
-        # What it leads to is assumed: the log of a run shows whether it was so.
-        schema = tff_mf.MinSep(min_sep=4, max_participations=3)
     assert given.participation() == schema
 
 
 def test_another_sampling_takes_the_parameters_of_the_first_away():
     first = Layer.of({"sampling": "fixed-epochs", "min_sep": 4, "max_participations": 3, "epochs": 2}, "")
     for more, left in (
-        ({"sampling": "spaced-epochs"}, {"min_sep": 4, "max_participations": 3, "epochs": 2}),
+        ({"sampling": "min-sep"}, {"min_sep": 4, "max_participations": 3, "epochs": 2}),
         ({"sampling": "b-min-sep"}, {"min_sep": 4, "epochs": 2}),
         ({"sampling": "balls-in-bins", "groups": 3}, {"groups": 3, "epochs": 2}),
         ({"sampling": "chance"}, {"min_sep": 4, "max_participations": 3, "epochs": 2}),

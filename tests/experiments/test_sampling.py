@@ -50,16 +50,6 @@ def rounds_of_clients(plan):
     return taken
 
 
-def test_epochs_are_shuffled_anew_and_their_borders_are_kept():
-    plan = made(tff_mf.SpacedEpochs(min_sep=6, max_participations=6), 40, 4, 60)
-    assert {len(rounds) for rounds in rounds_of_clients(plan).values()} == {6}
-    assert plan.observed().min_sep == 6
-    assert set(plan.cohort(0)) != set(plan.cohort(10))
-    for kind, rounds, b in ((tff_mf.SpacedEpochs, 60, 6), (tff_mf.FixedEpoch, 30, 5)):
-        with pytest.raises(InputValueError, match=r"max_participations|SpacedEpochs"):
-            made(kind(min_sep=b, max_participations=5), 40, 4, rounds)
-
-
 def test_a_secret_outlasts_a_run_and_is_seen_nowhere(tmp_path):
     secret, sampler, path = sampling.CohortSecret.drawn(), tff_mf.BallsInBins(groups=6), tmp_path / "cohorts.key"
     secret.save(path)

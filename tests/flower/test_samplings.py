@@ -4,7 +4,6 @@ import types
 
 import pytest
 
-import tff_mf
 from tff_mf.base.errors import InputValueError
 from tff_mf.experiments import flower
 from tff_mf.experiments.flower import cohorts
@@ -13,7 +12,7 @@ from tff_mf.experiments.runs import names
 
 from ..experiments import secret_runs
 from . import fleet as fleets
-from .fleet import CLIP, COHORT, NAMES, NODES, ROUNDS, Fleet, identity, rows, trained
+from .fleet import CLIP, NAMES, NODES, ROUNDS, Fleet, identity, trained
 
 EVERYBODY = [identity(name) for name in NAMES]
 # Powers of 2, which add up exactly.
@@ -138,17 +137,3 @@ def test_a_resumed_run_needs_its_key_its_nodes_and_its_sampling(tmp_path):
     (tmp_path / names.CHECKPOINTS / names.COHORTS).unlink()
     with pytest.raises(InputValueError, match="is lost"), opened(tmp_path, plan):
         pass
-
-
-def test_a_timer_of_hours_is_refused_and_one_of_rounds_keeps_its_schema(tmp_path):
-    shared = {"mechanism": tff_mf.Identity(), "rounds": ROUNDS, "delta": 1e-3, "clients_per_round": COHORT}
-    hours = tff_mf.plan(**shared, sampling=tff_mf.Timer(hours=5.0, round_minutes=60.0), noise_multiplier=3.0)
-    with pytest.raises(InputValueError, match="hours"), opened(tmp_path, hours):
-        pass
-    plan = tff_mf.plan(**shared, sampling=tff_mf.Timer(min_sep=3), noise_multiplier=3.0)
-    with opened(tmp_path, plan) as strategy:
-        strategy.start(Fleet(NAMES, trained))
-    last = {}
-    for number, client in rows(tmp_path):
-        assert number - last.get(client, -ROUNDS) >= 3
-        last[client] = number

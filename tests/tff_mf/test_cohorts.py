@@ -153,27 +153,6 @@ def test_rounds_of_every_client_are_a_pattern_of_the_schema(rounds):
                 assert schema.allows([t for t, cohort in enumerate(cohorts) if client in cohort])
 
 
-@pytest.mark.parametrize(("min_sep", "most"), [(3, 4), (5, 2), (4, 3), (99, 1)])
-def test_a_timer_of_rounds_lets_a_client_in_as_often_as_they_fit(min_sep, most):
-    schema = tff_mf.Timer(min_sep=min_sep).schema(10)
-    assert schema == tff_mf.MinSep(min_sep=min(min_sep, 10), max_participations=most)
-    assert tff_mf.Timer(hours=2.0, round_minutes=60.0).schema(10).max_participations == 10
-
-
 def test_an_epoch_may_be_as_short_as_clients_wait():
-    for kind in (tff_mf.SpacedEpochs, tff_mf.FixedEpoch):
-        cohorts = kind(min_sep=3, max_participations=4).cohorts(6, 12, clients_per_round=2)
-        assert [sorted(np.ravel(cohorts[begin : begin + 3])) for begin in range(0, 12, 3)] == [list(range(6))] * 4
-
-
-def test_a_timer_of_hours_lets_a_client_in_as_soon_as_it_ends():
-    cohorts = tff_mf.Timer(hours=10.0, round_minutes=60.0).cohorts(1, 5, clients_per_round=1)
-    assert np.ravel(cohorts).tolist() == [0] * 5
-
-
-@pytest.mark.parametrize(
-    "wrong", [{}, {"min_sep": 3, "hours": 1.0}, {"hours": 1.0}, {"min_sep": 3, "round_minutes": 5.0}]
-)
-def test_a_timer_counts_either_rounds_or_hours(wrong):
-    with pytest.raises(tff_mf.InputError, match=r"min_sep=.*hours=.*round_minutes="):
-        tff_mf.Timer(**wrong)
+    cohorts = tff_mf.FixedEpoch(min_sep=3, max_participations=4).cohorts(6, 12, clients_per_round=2)
+    assert [sorted(np.ravel(cohorts[begin : begin + 3])) for begin in range(0, 12, 3)] == [list(range(6))] * 4

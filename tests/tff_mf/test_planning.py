@@ -24,7 +24,7 @@ def planned(**changes):
 
 @pytest.mark.parametrize(
     "sampling",
-    [SCHEMA, POISSON, tff_mf.BallsInBins(groups=10), tff_mf.SpacedEpochs(min_sep=5, max_participations=3)],
+    [SCHEMA, POISSON, tff_mf.BallsInBins(groups=10)],
     ids=lambda each: type(each).__name__,
 )
 def test_the_schema_is_that_of_the_sampling_and_states_epsilon_of_known_cohorts(sampling):
@@ -216,7 +216,7 @@ SAVED = {
     "chosen": {"mechanism": None, "epsilon": 4.0, "clip_norm": 0.25},
     "secret": {"sampling": POISSON, "secret_cohorts": True, "noise_multiplier": 1.0, "population": 1000},
     "simulated": {"sampling": tff_mf.BMinSep(min_sep=3, probability=0.25), "noise_multiplier": 1.0, "cohort": 200},
-    "test only": {"sampling": tff_mf.Timer(hours=2.0, round_minutes=60.0), "noise_multiplier": 1.0, "insecure_seed": 3},
+    "test only": {"sampling": tff_mf.SingleParticipation(), "noise_multiplier": 1.0, "insecure_seed": 3},
 }
 
 

@@ -20,7 +20,7 @@ from tff_mf.planning import compare
 from tff_mf.planning.checks import check_level, check_restarts, checked_cohort
 from tff_mf.problem import grids, participation
 from tff_mf.problem.grids import Grid
-from tff_mf.problem.participation import Participation, Sampling, SpacedEpochs, check_capacity
+from tff_mf.problem.participation import Participation, Sampling, check_capacity
 
 # The files of a plan: its fields, and the artifact of its mechanism.
 _PLAN, _MECHANISM, _VERSION = "plan.json", "mechanism.safetensors", 1
@@ -30,8 +30,6 @@ _SAMPLINGS = {
         participation.MinSep,
         participation.FixedEpoch,
         participation.SingleParticipation,
-        participation.SpacedEpochs,
-        participation.Timer,
         accounting.Poisson,
         accounting.CyclicPoisson,
         accounting.BallsInBins,
@@ -160,7 +158,7 @@ class Plan:
         if self.population is None:
             return
         validation.whole("population", self.population)
-        if isinstance(self.sampling, Participation | SpacedEpochs):
+        if isinstance(self.sampling, Participation):
             check_capacity(self.participation, self.population, self.clients_per_round, self.rounds)
         elif self.population < self.clients_per_round:
             raise InputValueError(

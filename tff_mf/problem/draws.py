@@ -55,10 +55,6 @@ class Draws(abc.ABC):
     def places(self, clients: np.ndarray, among: int) -> np.ndarray:
         """Returns a number below `among` for each of some clients."""
 
-    @abc.abstractmethod
-    def waiting(self, events: int) -> float:
-        """Returns how long this many events take to come, of which one comes in a unit of time on average."""
-
 
 class SeededDraws(Draws):
     """Choices that follow from a seed: for simulations, in which cohorts are no secret.
@@ -85,9 +81,6 @@ class SeededDraws(Draws):
 
     def places(self, clients: np.ndarray, among: int) -> np.ndarray:
         return self.generator.integers(among, size=len(clients))
-
-    def waiting(self, events: int) -> float:
-        return self.generator.gamma(events)
 
 
 class SystemDraws(Draws):
@@ -124,7 +117,3 @@ class SystemDraws(Draws):
         while len(beyond := np.flatnonzero(words > most)):
             words[beyond] = self.words(len(beyond))
         return (words % np.uint64(among)).astype(np.int64)
-
-    def waiting(self, events: int) -> float:
-        # Never 0, whose logarithm is infinite.
-        return float(-np.sum(np.log((self.words(events) + 0.5) / 2.0**_BITS)))
