@@ -54,14 +54,12 @@ class Summary(Quality, kw_only=True):
     Attributes:
         model_sha256: SHA-256 of the file of the model.
         parameters: Number of the model's parameters.
-        dropped_participations: How often a client that was chosen dropped out.
         seconds: Seconds that the rounds took; 0 if the cohorts are secret.
         tff_mf_version: The version that trained.
     """
 
     model_sha256: str
     parameters: int
-    dropped_participations: int
     seconds: Number
     tff_mf_version: str
 

@@ -201,7 +201,6 @@ class RunSettings(PrivacySettings, kw_only=True):
         max_participations: Largest number k of rounds of one client.
         secret_cohorts: Draw cohorts from the system's randomness, and neither log nor release them, so that the
             sampling amplifies ε; otherwise they follow from the seed, and are logged.
-        dropout: Probability that a client of a cohort does not report, in [0, 1).
         grid: Bits of the clip norm in the integers that updates, sums and noise are; `auto`, or `none` for floating
             point, whose low bits can give clients away.
         adaptive_clipping: Part of the updates, in (0, 1), that shall be below the clip norm, which follows them at each
@@ -254,7 +253,6 @@ class RunSettings(PrivacySettings, kw_only=True):
     sampling: str = DEFAULT
     max_participations: Whole | None = None
     secret_cohorts: bool = False
-    dropout: Part = 0.0
     grid: Whole | str = AUTO
     adaptive_clipping: OpenUnit | None = None
     adaptive_count_stddev: Number | None = None
@@ -477,7 +475,6 @@ _GOES_WITH: Sequence[tuple[str, Sequence[Any], str, Any, str]] = (
     ("server_learning_rate", (PROPOSED,), "adaptive_clipping", None, "which is for a fixed clip norm"),
     ("algorithm", ("fed-sgd",), "client_epochs", 1, _ONE_GRADIENT),
     ("algorithm", ("fed-sgd",), "client_learning_rate", 1.0, _ONE_GRADIENT),
-    ("secret_cohorts", (True,), "dropout", 0, _SUMS_ALONE),
     ("secret_cohorts", (True,), "adaptive_clipping", None, _SUMS_ALONE),
     ("secret_cohorts", (True,), "restart_every", None, "with which no theorem here covers it"),
     (

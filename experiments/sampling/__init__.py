@@ -14,7 +14,6 @@ from ._plan import ObservedParticipation as ObservedParticipation
 from ._plan import keep_secret as keep_secret
 from ._plan import plan_cohorts as plan_cohorts
 from ._plan import secret_cohorts as secret_cohorts
-from ._plan import without_dropped as without_dropped
 from .settings import SamplingSettings as SamplingSettings
 
 if TYPE_CHECKING:

@@ -56,7 +56,6 @@ class PreparedRun:
         settings: The settings with the numbers that they came to: `RunSettings.resolved`.
         cohorts: Who is chosen in which round: this is logged.
         secret: What the cohorts follow from; `None` if they are known.
-        present: Who of them reports.
         vocabulary: The words that the model knows, the most frequent first.
         measured_on: Whether any client that the model is measured on trains too: a word of `runs.metrics`.
         aggregator: The aggregator in it that adds the noise.
@@ -66,7 +65,6 @@ class PreparedRun:
     privacy: tff_mf.Plan
     cohorts: sampling.CohortPlan
     secret: sampling.CohortSecret | None
-    present: sampling.CohortPlan
     vocabulary: Sequence[str]
     language_task: Task
     batches: ClientBatches
@@ -112,17 +110,15 @@ def prepare(
             population=reported_population(privacy, cohorts, logged=secret is None),
             observed=cohorts.observed(),
         )
-    present = sampling.without_dropped(cohorts, settings.dropout, seed=settings.seed)
     vocabulary = list(sqlite.load_word_counts(data, settings.vocab_size))
     language_task = build_task(settings, vocabulary)
-    _check_grid(privacy, present, language_task)
+    _check_grid(privacy, cohorts, language_task)
     process, aggregator = build_process(settings, privacy, language_task)
     return PreparedRun(
         settings=settings,
         privacy=privacy,
         cohorts=cohorts,
         secret=secret,
-        present=present,
         vocabulary=vocabulary,
         language_task=language_task,
         batches=ClientBatches(settings, data, vocabulary),
@@ -154,11 +150,11 @@ def _drawn_by(settings: RunSettings, privacy: tff_mf.Plan, population: int) -> t
     return chosen.drawn_by(population=population, clients_per_round=privacy.clients_per_round)
 
 
-def _check_grid(privacy: tff_mf.Plan, present: sampling.CohortPlan, language_task: Task) -> None:
+def _check_grid(privacy: tff_mf.Plan, cohorts: sampling.CohortPlan, language_task: Task) -> None:
     """Raises if a cohort is larger than the grid's sums allow, or the model than its guarantee supposes."""
     if privacy.grid is None or privacy.dimension is None:
         return
-    largest = max(len(present.cohort(t)) for t in range(present.rounds))
+    largest = max(len(cohorts.cohort(t)) for t in range(cohorts.rounds))
     if largest > privacy.grid.max_clients:
         raise InputValueError(
             f"grid={privacy.grid}: a cohort has {largest} clients, more than a sum has room for: give a cohort of at "
@@ -220,13 +216,13 @@ def _train_rounds(
     started = time.perf_counter() - (rows[-1][SECONDS] if rows else 0.0)
     with CohortReader() as reader:
         for number in range(done + 1, last + 1):
-            batches = reader.read(prepared.batches, prepared.present.cohort(number - 1))
-            # All who were chosen: the guarantee does not count on who drops out. Of secret cohorts, nobody.
+            batches = reader.read(prepared.batches, prepared.cohorts.cohort(number - 1))
+            # Of secret cohorts, nobody.
             cohort = () if settings.secret_cohorts else prepared.cohorts.cohort(number - 1)
             guard.begin(cohort, clip_norm=clip_norm_of(rounds.state, settings))
             if number < last:
                 # The plan is fixed, whatever is read ahead.
-                reader.begin(prepared.batches, prepared.present.cohort(number))
+                reader.begin(prepared.batches, prepared.cohorts.cohort(number))
             state = rounds.compute(batches).state
             # How long a round takes depends on how many clients it has.
             seconds = 0.0 if settings.secret_cohorts else time.perf_counter() - started
@@ -285,12 +281,10 @@ def _write_results(prepared: PreparedRun, rounds: Rounds, rows: Sequence[Row], o
     history = [row for row in rows if len(row) > len((ROUND, SECONDS))]
     quality = prepared.evaluator.conclude(weights, history)
     content = model_file.content(dict(zip(prepared.language_task.weight_names, weights, strict=True)), {})
-    chosen, present = prepared.cohorts, prepared.present
     summary = Summary(
         **msgspec.structs.asdict(quality),
         model_sha256=hashlib.sha256(content).hexdigest(),
         parameters=prepared.language_task.parameters,
-        dropped_participations=sum(len(chosen.cohort(t)) - len(present.cohort(t)) for t in range(chosen.rounds)),
         seconds=rows[-1][SECONDS],
         tff_mf_version=tff_mf.__version__,
     )
@@ -315,7 +309,7 @@ def run(
     """Trains, and writes metrics, participation and summary to the folder `out`.
 
     Files: `metrics.csv` (a row a round), `ledger.jsonl` (who takes part in a round, written before their data are
-    read; clients that drop out are in it too), `model.safetensors` (the trained model), `vocabulary.json` and
+    read), `model.safetensors` (the trained model), `vocabulary.json` and
     `summary.json`. The guarantee covers the models of all rounds; it does not cover the evaluation metrics, which are
     computed without noise on test and validation clients, nor the vocabulary, nor the choice of settings. With secret
     cohorts, nothing that is written depends on them but the models, and, until the run has ended, its checkpoints with

@@ -48,7 +48,7 @@ def finished(label, rate, seed, accuracy, validation, *, epsilon=2.0, published=
         summary=Summary(
             accuracy=accuracy, baseline_accuracy=0.08, loss=None, test_sentences=70, validation_accuracy=validation,
             validation_accuracy_smoothed=validation, validation_sentences=20, validation_split="heldout",
-            model_sha256="", parameters=1, dropped_participations=0, seconds=0, tff_mf_version="",
+            model_sha256="", parameters=1, seconds=0, tff_mf_version="",
         ),
     )  # fmt: skip
 

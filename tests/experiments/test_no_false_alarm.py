@@ -24,7 +24,7 @@ from .small_runs import trained
 # Every mechanism, every kind of sampling, and every other way to train, each at least once.
 KINDS = {
     "blt, a simulated cohort": "--mechanism blt --set cohort=30 --epsilon 2",
-    "banded, clients that drop out": "--mechanism banded --set dropout=0.3",
+    "banded, min-sep": "--mechanism banded",
     "banded-toeplitz, fixed epochs": "--mechanism banded-toeplitz --sampling fixed-epochs",
     "dense, poisson": "--mechanism dense --sampling poisson",
     "tree-vanilla, cyclic poisson": "--mechanism tree-vanilla --sampling cyclic-poisson",
@@ -65,7 +65,7 @@ def no_warning_is_logged(caplog):
 
 
 def warnings(folder):
-    """What a check warns of, but for what is always said of cohorts that could be secret, and of dropped clients."""
+    """What a check warns of, but for what is always said of cohorts that could be secret, and of their sizes."""
     usual = ("amplifies only where", "had other than")
     return [text for text in reports.check(folder).warnings if not any(part in text for part in usual)]
 

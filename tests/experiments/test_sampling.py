@@ -106,18 +106,6 @@ def test_one_seed_or_secret_gives_one_plan_by_the_object_that_is_accounted_for(k
         made(few.drawn_by(population=3, clients_per_round=4), 3, 4, 30)
 
 
-def test_dropped_clients_are_gone_from_the_data_and_stay_in_the_plan():
-    plan = made(min_sep(5, 6), 400, 40, 30)
-    reporting = sampling.without_dropped(plan, 0.25, seed=7)
-    assert sampling.without_dropped(plan, 0.0, seed=7) is plan
-    assert reporting.digest == sampling.without_dropped(plan, 0.25, seed=7).digest
-    assert all(set(reporting.cohort(t)) <= set(plan.cohort(t)) for t in range(30))
-    share = sum(len(reporting.cohort(t)) for t in range(30)) / 1200
-    assert abs(share - 0.75) < 5 * math.sqrt(0.25 * 0.75 / 1200)
-    with pytest.raises(InputValueError, match="dropout=1"):
-        sampling.without_dropped(plan, 1, seed=7)
-
-
 @pytest.mark.parametrize("word", SAMPLINGS)
 def test_a_word_has_the_fields_of_its_sampling_and_refuses_others_by_name(word):
     chosen = drawn(word)

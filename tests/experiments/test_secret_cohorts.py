@@ -85,7 +85,6 @@ def test_the_secret_is_deleted_if_the_end_of_the_run_was_interrupted(ended, tmp_
 
 REFUSED = [
     ("--sampling min-sep", "secret_cohorts does not go with sampling='min-sep'"),
-    ("--sampling balls-in-bins --set dropout=0.1", "dropout=0.1 does not go with secret_cohorts"),
     ("--sampling balls-in-bins --set restart_every=4", "restart_every=4 does not go with secret_cohorts"),
     ("--sampling balls-in-bins --set cohort=30", "cohort=30 does not go with secret_cohorts"),
     ("--sampling balls-in-bins --epsilon 2", "epsilon=2.0 does not go with secret_cohorts"),

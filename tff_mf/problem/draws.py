@@ -61,13 +61,10 @@ class SeededDraws(Draws):
 
     Args:
         seed: The same seed gives the same choices.
-        stream: Of one seed, each use has a stream of its own; stream 0 is the plain seed of NumPy's PCG64.
     """
 
-    def __init__(self, seed: int, stream: int = 0) -> None:
-        seed = validation.whole("seed", seed, at_least=0)
-        entropy = np.random.SeedSequence(entropy=seed, spawn_key=(stream,)) if stream else seed
-        self.generator = np.random.Generator(np.random.PCG64(entropy))
+    def __init__(self, seed: int) -> None:
+        self.generator = np.random.Generator(np.random.PCG64(validation.whole("seed", seed, at_least=0)))
 
     def order(self, count: int) -> np.ndarray:
         return self.generator.permutation(count)
