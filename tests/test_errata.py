@@ -57,18 +57,6 @@ def test_the_command_lines_of_the_page_print_its_figures(begin):
     assert json.loads(done.stdout)[key] == pytest.approx(value, rel=1e-6)
 
 
-@pytest.mark.parametrize(("rounds", "min_sep", "most", "squares"), [(430, 91, 4, 43), (2350, 437, 5, 92)])
-def test_trees_of_table_2(rounds, min_sep, most, squares):
-    for each in (min_sep, min_sep + 1):
-        schema = MinSep(min_sep=each, max_participations=most)
-        assert tff_mf.zcdp_rho(tff_mf.Tree(rounds), rounds, schema, noise_multiplier=7) == pytest.approx(squares / 98)
-    printed = {43: ("1.33", "11.27"), 92: ("0.94", "9.29")}[squares]
-    sigma = {43: 4.03, 92: 7}[squares]
-    rho = squares / (2 * sigma**2)
-    epsilon = first.epsilon_of(rho, 1e-10)
-    assert (f"{first.rounded_up(rho, 2):.2f}", f"{first.rounded_up(epsilon, 2):.2f}") == printed
-
-
 @pytest.mark.parametrize("row", blt.TABLE_2, ids=str)
 def test_blts_of_table_2_are_rounded_up_with_min_sep_as_the_rounds_between(row):
     _, matrix, sigma, rounds, min_sep, most, rho, digits, epsilon = row

@@ -136,24 +136,6 @@ def with_reports(entries: Iterable[Entry], number: int = 3, **changes: Any) -> l
     ]
 
 
-def read_log(folder: pathlib.Path) -> list[tuple[int, int, str]]:
-    """Returns round, attempt and client of everybody who took part."""
-    begun = [each for each in read_entries(folder) if each["kind"] == "begun"]
-    return [(each["round"], each["attempt"], client) for each in begun for client in each["clients"]]
-
-
-def write_log(folder: pathlib.Path, took_part: Iterable[tuple[int, int, str]]) -> None:
-    """Writes a ledger with other clients in its attempts: round, attempt and client."""
-    clients: dict[tuple[int, int], list[str]] = {}
-    for number, attempt, client in took_part:
-        clients.setdefault((number, attempt), []).append(client)
-    entries = read_entries(folder)
-    for entry in entries:
-        if entry["kind"] == "begun":
-            entry["clients"] = clients.get((entry["round"], entry["attempt"]), [])
-    write_ledger(folder, entries)
-
-
 def metrics(folder: pathlib.Path, rounds: int, columns: Sequence[str] = COLUMNS) -> None:
     """Writes metrics of a number of rounds."""
     with (folder / "metrics.csv").open("w", newline="") as file:
@@ -167,23 +149,6 @@ def change_json(path: pathlib.Path, change: Callable[[Any], Any]) -> None:
     found = json.loads(path.read_text())
     changed = change(found)
     path.write_text(json.dumps(found if changed is None else changed, indent=1, ensure_ascii=False) + "\n")
-
-
-def consistent(folder: pathlib.Path, *, planned: bool = False) -> None:
-    """Rewrites everything that follows from the other files, as a forger does who knows all formats.
-
-    Args:
-        folder: The run's folder.
-        planned: Whether the planned report too.
-    """
-    if (folder / names.LEDGER).exists():
-        entries = read_entries(folder)
-        if entries and entries[0]["kind"] == "opened":
-            entries[0]["bound_to"] = files.file_hash(folder / names.RUN_JSON)
-        write_ledger(folder, entries)
-    if planned:
-        reports.write(folder, realised=False)
-    reports.write(folder, realised=True)
 
 
 def summarise(folder: pathlib.Path) -> None:

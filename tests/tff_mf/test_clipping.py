@@ -79,15 +79,6 @@ def test_at_the_bound(seed, shapes, dtype, clip_norm, distance):
     assert [leaf.numpy().tobytes() for leaf in twice] == [leaf.tobytes() for leaf in once]
 
 
-@given(seed=st.integers(0, 2**32), shapes=SHAPES, dtype=st.sampled_from(clipping.LEAF_TYPES), factor=st.floats(0.5, 4))
-def test_leaves_of_all_types(seed, shapes, dtype, factor):
-    record = near(seed, shapes, dtype, factor, 0)
-    sent, _ = check(record, 1.0)
-    if factor < 0.98:
-        for leaf, given_leaf in zip(sent, record, strict=True):
-            np.testing.assert_array_equal(leaf, tf.cast(given_leaf, leaf.dtype))
-
-
 @pytest.mark.parametrize("errors", itertools.product([-1, 0, 1], repeat=2))
 @pytest.mark.parametrize("dtype", [tf.float32, tf.float64])
 def test_norms_that_are_off_by_as_much_as_they_can_be(errors, dtype, monkeypatch):
@@ -163,16 +154,6 @@ def assert_bounded(leaves, clip_norm):
     assert exact_norm(leaves) <= np.longdouble(np.float32(clip_norm))
 
 
-@pytest.mark.parametrize("clip_norm", [1e-20, 1e-6, 1e-3, 0.3, 1.0, 1e3, 1e20])
-def test_every_pair_of_extremes(clip_norm):
-    for pair in itertools.product(EXTREMES, repeat=2):
-        record = np.array([pair[0], *[pair[1]] * 40], np.float32)
-        found = clip(record, clip_norm).numpy()
-        assert_bounded([found], clip_norm)
-        if not np.all(np.isfinite(record)):
-            assert not found.any()
-
-
 @pytest.mark.parametrize("exponent", [-16, -13.5, -12.25, -12, -11])
 @pytest.mark.parametrize("size", [4096, 65536, 2**20 + 77])
 def test_squares_that_float32_would_lose(size, exponent):
@@ -225,12 +206,6 @@ def test_records_of_many_leaves(leaves, power, wide):
     assert_bounded(found, clip_norm)
     if not all(np.isfinite(leaf).all() for leaf in record):
         assert not any(leaf.numpy().any() for leaf in found)
-
-
-def test_float64_beyond_float32_counts_as_infinite():
-    for beyond in (1e39, 1e200, -1e308):
-        found = clipping.clip_record([tf.constant([beyond, 1.0], tf.float64)], tf.constant(1.0))[0]
-        assert not found.numpy().any()
 
 
 @pytest.mark.parametrize("clip_norm", [1e-21, 1e-40, 1e21, 3e38])

@@ -5,9 +5,6 @@ import functools
 import pathlib
 import subprocess
 import sys
-import types
-
-import tff_mf
 
 ROOT = pathlib.Path(__file__).parents[2]
 LAYERS = {"tff_mf": "tff_mf", "aggregators": "tff_mf.aggregators", "experiments": "tff_mf.experiments"}
@@ -125,20 +122,6 @@ optimize_banded_plus_low_rank optimize_banded_toeplitz optimize_blt optimize_den
 optimize_scaled_blt pattern_sensitivity plan restart_sensitivity rms_error
 rms_loss save sensitivity zcdp_rho
 """.split()  # noqa: SIM905
-
-
-def test_public_names_are_these():
-    public = [
-        name
-        for name, value in vars(tff_mf).items()
-        if not name.startswith("_") and not isinstance(value, types.ModuleType)
-    ]
-    assert sorted(public) == NAMES
-
-
-def test_a_name_is_not_both_a_module_and_a_function():
-    assert callable(tff_mf.sensitivity)
-    assert not any(f"tff_mf.{name}" in sys.modules for name in NAMES)
 
 
 def test_import_brings_in_no_framework():

@@ -78,23 +78,3 @@ def test_commands_that_need_it_say_so_in_one_line(command):
     assert finished.returncode == 2
     assert len(finished.stderr.splitlines()) == 1
     assert REMEDY in finished.stderr
-
-
-DOCTOR = "from tff_mf.experiments.cli import main\nmain()"
-
-
-def test_doctor_fails_if_the_installed_packages_would_not_work():
-    """TensorFlow without TFF: the installation of the pins is incomplete."""
-    begun = "del sys.modules['tensorflow']\nimport importlib.machinery, types\n"
-    begun += "sys.modules['tensorflow'] = module = types.ModuleType('tensorflow')\n"
-    begun += "module.__spec__ = importlib.machinery.ModuleSpec('tensorflow', None)\n"
-    finished = run(f"{begun}sys.argv = ['tff-mf', 'doctor']\n{DOCTOR}")
-    assert finished.returncode == 1, finished.stderr
-    assert "FAIL" in finished.stdout
-
-
-def test_a_picture_without_its_package_is_refused_with_its_package():
-    line = "show identity --rounds 9 --sampling single --plot x.png"
-    finished = run(f"sys.modules['matplotlib'] = None\nsys.argv = 'tff-mf {line}'.split()\n" + DOCTOR)
-    assert (finished.returncode, len(finished.stderr.splitlines())) == (2, 1), finished.stderr
-    assert finished.stderr.endswith("Run: pip install 'matplotlib>=3.8'\n")

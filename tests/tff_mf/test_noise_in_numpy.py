@@ -137,17 +137,6 @@ def test_the_noise_does_not_share_memory_with_the_state(make_mechanism):
     assert not any(np.shares_memory(noise, array) for array in after.values())
 
 
-def test_a_forked_process_draws_other_keys():
-    stream = streams.build_stream(tff_mf.Identity(), dimension=2, stddev=1.0)
-    state, (read, write) = stream.init(), os.pipe()
-    child = os.fork()
-    if child == 0:
-        os.write(write, stream.next(state)[1]["keys"].tobytes())
-        os._exit(0)
-    os.waitpid(child, 0)
-    assert os.read(read, 16) != stream.next(state)[1]["keys"].tobytes()
-
-
 @pytest.mark.parametrize(
     ("mechanism", "stddev"),
     [

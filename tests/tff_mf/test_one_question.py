@@ -1,7 +1,6 @@
 """Laws of every sampling, whatever its theorem is: one question, one answer, and the same refusals."""
 
 import dataclasses
-import fractions
 import math
 
 import numpy as np
@@ -165,9 +164,3 @@ def test_entries_below_zero_by_rounding_alone_are_charged():
 def test_a_probability_that_is_no_float_is_refused(more):
     with pytest.raises(tff_mf.InputError, match="clients_per_round="):
         tff_mf.Poisson(**more)
-
-
-def test_a_fraction_of_a_client_is_accounted_for_as_a_float():
-    runs = [tff_mf.Poisson(population=100, clients_per_round=size) for size in (fractions.Fraction(1, 4), 0.25)]
-    one, other = (tff_mf.epsilon(tff_mf.Identity(), 10, run, noise_multiplier=2.0, delta=1e-6) for run in runs)
-    assert one == other

@@ -154,13 +154,6 @@ def test_members_of_a_vmap_do_not_share_the_state_of_a_stream(outside):
         jax.vmap(lambda member: step(member, stream.init()))(members)
 
 
-def test_members_of_a_vmap_do_not_share_a_state_on_a_grid():
-    with jax.enable_x64(True):
-        transformation, sums = correlated_noise(plan().for_model(6)), jnp.zeros([2, 6])
-        with pytest.raises(tff_mf.InputError, match="2 members of a vmap"):
-            jax.vmap(transformation.update, (0, None))(sums, transformation.init(sums[0]))
-
-
 def test_without_x64_floats_run_and_a_grid_is_refused():
     stream = in_jax.build_stream(tff_mf.Tree(5), dimension=9, stddev=1.0)
     row, state = jax.jit(stream.next)(stream.init())
@@ -182,24 +175,6 @@ def test_a_state_from_outside_of_the_compiled_function_is_refused():
     assert jax.jit(lambda: stream.next(stream.init())[0])().shape == (3,)
 
 
-@pytest.mark.sampled(most=2)
-@pytest.mark.parametrize(
-    "mechanism", [BLT, tff_mf.Tree(20), tff_mf.BandedToeplitz.square_root(8)], ids=lambda each: each.kind
-)
-def test_memory_on_a_grid_has_the_bits_of_numpy(mechanism):
-    """A compiler would make one operation of a product and a sum, which the next rounds of integers rarely show."""
-    setting = {"dimension": 1000, "stddev": 1.0, "grid": tff_mf.Grid(bits=16, max_clients=100), "insecure_seed": 1}
-    with jax.enable_x64(True):
-        ours = in_jax.build_stream(mechanism, **setting)
-        step, state = jax.jit(ours.next), ours.init()
-        same = streams.build_stream(mechanism, **setting)
-        expected = same.init()
-        for _ in range(20):
-            state, expected = step(state)[1], same.next(expected)[1]
-        for index, row in enumerate(state.rows):
-            np.testing.assert_array_equal(row, expected[f"row_{index}"])
-
-
 def test_a_loop_in_one_program_draws_a_key_each_round():
     stream = in_jax.build_stream(BLT, dimension=3, stddev=1.0).limited_to(8)
     state, rows = jax.jit(lambda state: jax.lax.scan(lambda carried, _: stream.next(carried)[::-1], state, length=8))(
@@ -212,21 +187,6 @@ def test_a_loop_in_one_program_draws_a_key_each_round():
         row, expected = same.next(expected)
         found.append(row)
     np.testing.assert_allclose(rows, found, atol=1e-5)
-
-
-def test_a_state_stepped_twice_in_one_program_draws_two_keys():
-    stream = in_jax.build_stream(BLT, dimension=3, stddev=1.0)
-    (first, one), (second, other) = jax.jit(lambda state: (stream.next(state), stream.next(state)))(stream.init())
-    assert not np.any(first == second)
-    assert not np.any(one.past_keys == other.past_keys)
-
-
-def test_damaged_states_are_refused():
-    stream = in_jax.build_stream(BLT, dimension=3, stddev=1.0)
-    with pytest.raises(tff_mf.InputError, match="round=-1"):
-        stream.next(stream.init()._replace(round=jnp.int32(-1)))
-    with pytest.raises(tff_mf.InputError, match="state of type dict"):
-        stream.next(stream.init()._asdict())
 
 
 def test_states_tell_no_secret():

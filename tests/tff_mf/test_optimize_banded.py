@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 import tff_mf
 from tff_mf.mechanisms import OptimizedFor
-from tff_mf.optimize import banded
 from tff_mf.optimize._banded_loss import BandedError, inverse_diagonals
 from tff_mf.optimize.banded_toeplitz import ToeplitzLoss
 from tff_mf.problem.workloads import Workload
@@ -93,23 +92,6 @@ def test_error_over_many_blocks():
         BandedError(inverse_diagonals(tff_mf.PrefixSum(), 500))(values + step * direction)[0] for step in (1e-7, -1e-7)
     )
     assert np.sum(gradient * direction) == pytest.approx((above - below) / 2e-7, rel=1e-4)
-
-
-@given(settings(), st.booleans(), st.integers(0, 2**32 - 1))
-def test_column_norms_never_exceed_the_sensitivity(optimized_for, unit, seed):
-    norms = banded.column_norms(optimized_for, unit=unit)
-    generator = np.random.default_rng(seed)
-    start = norms.start()
-    for variables in (start, start + generator.standard_normal(len(start))):
-        squared = norms.squared(variables)
-        assert squared.shape == (optimized_for.rounds,)
-        patterns = optimized_for.participation.patterns(optimized_for.rounds)
-        largest = max(squared[list(pattern)].sum() for pattern in patterns)
-        assert largest <= optimized_for.participation.max_participations * (1 + 1e-12)
-        by_squared = generator.standard_normal(optimized_for.rounds)
-        expected = slopes(lambda at, by=by_squared: norms.squared(at) @ by, variables)
-        tolerance = 1e-7 * (1 + np.abs(by_squared).sum())
-        np.testing.assert_allclose(norms.gradient(variables, by_squared), expected, rtol=1e-6, atol=tolerance)
 
 
 def convex_oracle(optimized_for, bands, *, unit):

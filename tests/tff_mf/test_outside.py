@@ -1,15 +1,11 @@
 """Mechanisms from outside of this package work everywhere, and laws and streams find what a careless author writes."""
 
 import dataclasses
-import json
-import sys
 
 import numpy as np
 import pytest
 
 import tff_mf
-from tests.tff_mf.samplings import cyclic_event
-from tff_mf import artifacts
 from tff_mf.accounting import grid_charge
 from tff_mf.mechanisms import Recursion, of_kind
 from tff_mf.mechanisms.recursion import DRAWN, NEW, Case
@@ -19,19 +15,9 @@ from .mechanism_laws import GRID, MechanismLaws, largest_norm
 from .outside import any_matrix, geometric, geometric_class, geometric_with_a_recursion, mixed_matrix, with_diagonals
 
 SCHEMA = tff_mf.MinSep(min_sep=3, max_participations=3)
-TWIN = tff_mf.BLT(theta=[0.75], omega=[0.5])
+
+
 THREE = np.array([1.0, 0.5, 0.25])
-
-
-class TestOurs(MechanismLaws):
-    """The mechanisms of this package obey the laws."""
-
-    @pytest.fixture(autouse=True)
-    def _of_each_kind(self, make_mechanism):
-        self.make = make_mechanism
-
-    def make(self, rounds):
-        raise NotImplementedError
 
 
 class TestMatrix(MechanismLaws):
@@ -110,31 +96,6 @@ def test_laws_find_a_careless_mechanism(name, tmp_path):
     assert broken
 
 
-def test_an_outsider_has_what_its_twin_has():
-    mechanism, setting, noise = geometric(), (40, SCHEMA), {"noise_multiplier": 2.0}
-    for function, arguments in (
-        (tff_mf.explain_sensitivity, {}),
-        (tff_mf.max_loss, {}),
-        (tff_mf.epsilon, {**noise, "delta": 1e-6}),
-        (tff_mf.calibrate_noise_multiplier, {"epsilon": 1.0, "delta": 1e-6}),
-        (tff_mf.guarantee, {**noise, "restart_every": 15}),
-    ):
-        found, expected = (function(each, *setting, **arguments) for each in (mechanism, TWIN))
-        # C⁻¹ of the twin is by an eigenproblem.
-        assert found == (pytest.approx(expected, rel=1e-12) if isinstance(expected, float) else expected), function
-    patterns = [(0, 3, 9), (5,)]
-    assert tff_mf.pattern_sensitivity(mechanism, 40, patterns) == tff_mf.pattern_sensitivity(TWIN, 40, patterns)
-
-
-def test_a_banded_outsider_is_amplified_by_its_bands():
-    outsider = with_diagonals(lambda n: np.outer([1.0, 0.5], np.ones(n)), count=2)
-    found, expected = (
-        cyclic_event(each, 8, population=100, clients_per_round=5, noise_multiplier=1)
-        for each in (outsider, tff_mf.BandedToeplitz(column=[1.0, 0.5]))
-    )
-    assert found == expected
-
-
 def test_arrays_of_another_shape_or_type_have_no_sensitivity():
     for mechanism in (
         with_diagonals(lambda n: THREE[:, np.newaxis]),
@@ -206,31 +167,6 @@ def test_a_subclass_with_a_kind_inherits_no_bounds_on_a_grid():
     assert grid_charge.charge(Other(theta=[0.5], omega=[0.5]), 9, 2, **given).sensitivity > 0.5
 
 
-def test_a_file_of_an_unknown_kind_names_it_and_imports_nothing(tmp_path, monkeypatch):
-    kind = geometric_class(own="of_a_file")
-    tff_mf.save(kind(alpha=0.5, beta=0.75), tmp_path / "file")
-    (tmp_path / "file").write_bytes((tmp_path / "file").read_bytes().replace(b"of_a_file", b"of_b_file"))
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "of_b_file.py").write_text("raise SystemExit('imported')")
-    monkeypatch.syspath_prepend(tmp_path)
-    before = set(sys.modules)
-    with pytest.raises(tff_mf.ArtifactError, match=r"kind='of_b_file' is of no class.*import the module"):
-        tff_mf.load(tmp_path / "file")
-    assert set(sys.modules) == before
-
-
-def test_a_file_with_another_sensitivity_is_refused(tmp_path):
-    mechanism = dataclasses.replace(geometric(), optimized_for=tff_mf.OptimizedFor(rounds=9, participation=SCHEMA))
-    tff_mf.save(mechanism, tmp_path / "file")
-    text, tensors = artifacts.unpack((tmp_path / "file").read_bytes())
-    manifest = json.loads(text)
-    manifest["optimized_for"]["sensitivity"]["value"] *= 0.99
-    text = json.dumps({**manifest, "sha256": artifacts.digest(manifest, tensors)})
-    (tmp_path / "file").write_bytes(artifacts.pack(text, tensors))
-    with pytest.raises(tff_mf.ArtifactError, match="states the sensitivity"):
-        tff_mf.load(tmp_path / "file")
-
-
 def until(last, *, rounds=None, **changes):
     """Right for `last` rounds, and of another structure after them."""
 
@@ -297,15 +233,6 @@ def test_a_recursion_that_differs_in_later_rounds_adds_to_the_sensitivity():
     assert grid_charge.charge(mechanism, 200, 4, noise_multiplier=1.0, grid=GRID, dimension=1000).sensitivity > 0.5
 
 
-def test_an_outsider_has_a_charge_near_that_of_the_same_blt():
-    ours, theirs = (
-        grid_charge.charge(each, 40, 4, noise_multiplier=1.0, grid=GRID, dimension=1000)
-        for each in (TWIN, geometric_with_a_recursion())
-    )
-    assert theirs.mu == pytest.approx(ours.mu)
-    assert ours.sensitivity == 0 < theirs.sensitivity < 1e-8
-
-
 def test_an_amplified_answer_is_of_the_mechanism_and_not_of_an_equal_one():
     alike = {"__eq__": lambda self, other: type(self) is type(other), "__hash__": lambda self: 1}
     small = geometric(alpha=0.1, beta=0.2, **alike)
@@ -314,18 +241,6 @@ def test_an_amplified_answer_is_of_the_mechanism_and_not_of_an_equal_one():
     run = {"rounds": 12, "sampling": tff_mf.BallsInBins(groups=3), "samples": 2000}
     few, more = (tff_mf.epsilon(each, **run, noise_multiplier=4.0, delta=1e-4) for each in (small, large))
     assert few < more
-
-
-def test_a_search_is_not_repeated_until_it_is_lucky():
-    asked = {"epsilon": 1.0, "delta": 1e-3, "samples": 2000}
-    for mechanism, rounds, sampling in (
-        (geometric(), 8, tff_mf.BallsInBins(groups=4)),
-        (tff_mf.BandedToeplitz(column=[1.0, 0.5]), 4, tff_mf.BMinSep(min_sep=2, probability=0.2)),
-    ):
-        found = {tff_mf.calibrate_noise_multiplier(mechanism, rounds, sampling, **asked) for _ in range(2)}
-        assert len(found) == 1
-        given = {"noise_multiplier": found.pop(), "delta": 1e-3, "samples": 2000}
-        assert tff_mf.epsilon(mechanism, rounds, sampling, **given) <= 1.0
 
 
 def test_a_theorem_about_bands_takes_no_grid_with_a_recursion_from_outside():

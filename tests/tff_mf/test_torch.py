@@ -52,17 +52,6 @@ def test_deep_levels_are_those_of_numpy(monkeypatch):
     np.testing.assert_array_equal(_normals.exact_normal(key, 64, CPU), expected)
 
 
-@pytest.mark.parametrize("name", ["philox", "tensorflow"])
-@pytest.mark.parametrize("grid", [None, tff_mf.Grid(bits=16, max_clients=100)], ids=["floats", "grid"])
-def test_rows_are_those_of_numpy_for_every_generator(name, grid):
-    setting = {"dimension": 1000, "stddev": 1.0, "grid": grid, "insecure_seed": 1, "generator": name}
-    ours, same = (each.build_stream(tff_mf.Tree(20), **setting) for each in (in_torch, streams))
-    state, expected = ours.init(), same.init()
-    for _ in range(20):
-        (row, state), (other, expected) = ours.next(state), same.next(expected)
-        np.testing.assert_allclose(row, other, atol=1e-5 if grid is None else 0)
-
-
 def test_memory_that_somebody_holds_is_not_used_again():
     stream = in_torch.build_stream(BLT, dimension=50, stddev=1.0)
     rows, states = [], [stream.init()]
@@ -119,19 +108,6 @@ def test_a_round_is_not_recorded(monkeypatch):
     stream._device = torch.device("cuda")
     with pytest.raises(tff_mf.InputError, match="CUDA graph"):
         stream.next(state)
-
-
-@pytest.mark.parametrize(
-    ("call", "named"),
-    [
-        (lambda: CorrelatedNoise(plan(), []), "parameters"),
-        (lambda: CorrelatedNoise("plan", model().parameters()), "plan="),
-        (lambda: CorrelatedNoise(plan(), model().parameters()).apply([torch.zeros(2)]), r"sums .* \[\(2,\)\]"),
-    ],
-)
-def test_bad_arguments_are_refused(call, named):
-    with pytest.raises(tff_mf.InputError, match=named):
-        call()
 
 
 @pytest.mark.parametrize("clip_norm", [1e-6, 1.0, 1e6])

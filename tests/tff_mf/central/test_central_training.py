@@ -13,7 +13,6 @@ from tff_mf.base import checkpoint_files
 tf = pytest.importorskip("tensorflow")
 import tensorflow_privacy as tfp  # noqa: E402
 
-from tff_mf import queries  # noqa: E402
 from tff_mf.frameworks import keras  # noqa: E402
 from tff_mf.noise.tensorflow import _state  # noqa: E402
 
@@ -141,19 +140,6 @@ def test_noise_of_fit_is_the_inverse_times_z(name):
     assert len(np.unique(keys)) == keys.size == 2 * ORDER.rounds
 
 
-def test_two_trainings_never_share_noise_unless_for_tests():
-    def noise(**arguments):
-        trained, optimizer = recorded(x=ZEROS, **arguments)
-        trained.fit()
-        return optimizer.log.numpy(), trained
-
-    assert not np.any(noise()[0] == noise()[0])
-    first, trained = noise(insecure_seed=4)
-    np.testing.assert_array_equal(first, noise(insecure_seed=4)[0])
-    with pytest.raises(tff_mf.InputError, match="TEST ONLY"):
-        trained.epsilon(1e-3)
-
-
 def test_epsilon_is_that_of_the_order_and_needs_a_small_delta():
     trained = training(MECHANISMS["tree"])
     noise = {"noise_multiplier": 2.0, "delta": 1e-3}
@@ -250,22 +236,6 @@ def test_secret_batches_outlast_a_training_and_two_trainings_share_none(tmp_path
         np.testing.assert_allclose(sums[step], expected, atol=1e-5)
     for example in range(N):
         assert order.participation.allows(np.flatnonzero(np.any(drawn == example, axis=1)).tolist())
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"grid": tff_mf.Grid(bits=16, max_clients=10), "dimension": D}, "grid="),
-        ({"restart_every": 3}, "restart_every=3"),
-        ({"cohort": 4}, "cohort=4"),
-    ],
-)
-def test_plans_of_what_keras_does_not_have_are_refused(changes, message):
-    shared = {"mechanism": tff_mf.Identity(), "rounds": 9, "delta": 1e-3, "clients_per_round": 2}
-    schema = tff_mf.FixedEpoch(min_sep=3, max_participations=3)
-    plan = tff_mf.plan(**shared, sampling=schema, noise_multiplier=4.0, **changes)
-    with pytest.raises(tff_mf.InputError, match=message):
-        keras.Training.of(linear(), X, Y, plan)
 
 
 def test_no_more_rounds_than_the_order_has():
@@ -476,20 +446,3 @@ def test_what_cannot_be_trained_is_refused(make, message):
     """Also whatever Keras's own fit would train in another way."""
     with pytest.raises(tff_mf.InputError, match=message):
         make()
-
-
-def test_a_loop_of_ones_own_has_the_same_noise():
-    model, mechanism = linear(), MECHANISMS["tree"]
-    specs = [tf.TensorSpec(variable.shape) for variable in model.trainable_variables]
-    query = queries.build_query(mechanism, record_specs=specs, clip_norm=0.5, noise_multiplier=2.0)
-    query = query.limited_to(ORDER.rounds)
-    total = keras.ClippedSum(model, "mean_squared_error", clip_norm=0.5)
-    step = tf.function(lambda x, y, state: query.get_noised_result(total(x, y), state), reduce_retracing=True)
-    state, sums = query.initial_global_state(), []
-    for row in ORDER.batches(0, ORDER.rounds):
-        noised, state, _ = step(ZEROS[row], Y[row], state)
-        sums.append(noised[0].numpy().ravel())
-    z = np.stack([_state.standard_normal(key, D).numpy() for key in state.noise.past_keys])
-    np.testing.assert_allclose(sums, mechanism.inverse(ORDER.rounds) @ z * 2.0 * 0.5, atol=1e-5)
-    with pytest.raises(tf.errors.InvalidArgumentError, match="9 rounds, and all of them have run"):
-        step(ZEROS[:2], Y[:2], state)
