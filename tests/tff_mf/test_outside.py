@@ -208,6 +208,22 @@ def test_an_encoder_that_is_not_of_the_noise_has_no_noise():
         streams.build_stream(mechanism, dimension=2, stddev=1.0)
 
 
+@pytest.mark.parametrize("grid", [None, GRID], ids=["floats", "grid"])
+@pytest.mark.parametrize("has_recursion", [False, True], ids=["without a recursion", "with a recursion"])
+@pytest.mark.parametrize("kind", ["coefficients", "diagonals"])
+def test_an_encoder_that_is_not_of_the_sensitivity_has_no_noise(kind, has_recursion, grid):
+    """The noise is that of the encoder, and less of it than coefficients or diagonals account for."""
+    methods = {"encoder": lambda self, n: np.eye(n) + 0.5 * np.eye(n, k=-1), "max_rounds": 40}
+    if has_recursion:
+        methods["recursion"] = lambda self: Recursion.linear(past=[0.5], after=[[(NEW, 1.0)]])
+    if kind == "coefficients":
+        mechanism = geometric(coefficients=lambda self, n: np.eye(1, n)[0], **methods)
+    else:
+        mechanism = with_diagonals(lambda n: np.ones((1, n)), count=1, **methods)
+    with pytest.raises(tff_mf.InputError, match="has another C in"):
+        streams.build_stream(mechanism, dimension=2, stddev=1.0, grid=grid)
+
+
 @pytest.mark.parametrize("special", [1, 20, 40], ids=["one round", "half of them", "the whole run"])
 def test_an_encoder_that_depends_on_the_number_of_rounds_has_no_noise(special):
     """What is accounted for in so many rounds would not be what runs."""

@@ -10,7 +10,7 @@ import numpy as np
 
 from tff_mf.base import in_order, validation
 from tff_mf.base.errors import InputTypeError, InputValueError
-from tff_mf.mechanisms import Mechanism, on_grid
+from tff_mf.mechanisms import BandedMechanism, Mechanism, ToeplitzMechanism, on_grid
 from tff_mf.mechanisms.recursion import Operations, Recursion
 from tff_mf.numerics import normals
 from tff_mf.problem import grids
@@ -309,12 +309,13 @@ def float32_at_least(name: str, value: float) -> np.float32:
 
 
 def _check_recursion(mechanism: Mechanism, recursion: Recursion) -> None:
-    """Raises unless the recursion of a mechanism begins with the inverse of its encoder, whatever the rounds.
+    """Raises unless the recursion of a mechanism begins with the inverse of its C, whatever the rounds.
 
     Formal guarantee: for the first rounds (32, or twice its rows of memory and eight, or as many as the mechanism has)
-    the weights of z in what the recursion computes are C⁻¹ for the C of `encoder`, and C of fewer rounds, of half of
-    them and of one, and of more, are the same matrix as far as they go. Noise that is not C⁻¹z voids every guarantee
-    of this package. On a grid, the sensitivity includes how far the recursion's own C may be from C, over all rounds.
+    the weights of z in what the recursion computes are C⁻¹ for the C of `coefficients`, `diagonals` or `encoder`, of
+    which the sensitivity is, and `encoder` of fewer rounds, of half of them and of one, and of more, is the same matrix
+    as far as it goes. Noise that is not C⁻¹z voids every guarantee of this package. On a grid, the sensitivity includes
+    how far the recursion's own C may be from C, over all rounds.
     """
     # A subclass could compute anything.
     if type(recursion) is not Recursion:
@@ -323,15 +324,21 @@ def _check_recursion(mechanism: Mechanism, recursion: Recursion) -> None:
         )
     enough = min(max(_FEWEST_ROUNDS, 2 * recursion.rows + 8), _MOST_ROUNDS)
     rounds = min(mechanism.max_rounds or enough, recursion.rounds or enough, enough)
+    # What the sensitivity is computed from; a class may have an encoder of its own beside it.
     encoder = mechanism.encoder(rounds)
+    if isinstance(mechanism, ToeplitzMechanism):
+        encoder = ToeplitzMechanism.encoder(mechanism, rounds)
+    elif isinstance(mechanism, BandedMechanism):
+        encoder = BandedMechanism.encoder(mechanism, rounds)
     longest = min(mechanism.max_rounds or 2 * rounds, recursion.rounds or _LONGEST, _LONGEST)
     for length in (1, (rounds + 1) // 2, longest):
         common = min(rounds, length)
         change = mechanism.encoder(length)[:common, :common] - encoder[:common, :common]
         if not np.abs(change).max() <= _TOLERANCE * np.abs(encoder).max():
             raise InputValueError(
-                f"mechanism of kind {mechanism.kind!r} has another C in {length} rounds than in {rounds}, and noise "
-                "that has begun cannot follow: let encoder(n) be the first n rows and columns of one matrix."
+                f"mechanism of kind {mechanism.kind!r} has another C in {length} rounds than in {rounds}, by which its "
+                "sensitivity is known: let encoder(n) be the first n rows and columns of one matrix, also of the one "
+                "that coefficients or diagonals give."
             )
     inverse, weights = in_order.solve(encoder, np.eye(rounds)), recursion.responses(rounds)
     error = np.abs(weights - inverse).max(axis=1) / np.abs(inverse).max(axis=1)
