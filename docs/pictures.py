@@ -286,14 +286,14 @@ def deployment_round() -> str:
     return picture.svg()
 
 
-_SETTING = ("--rounds", "2052", "--min-sep", "342", "--max-participations", "6", "--delta", "1e-6")
+_SETTING = ("--rounds", "2052", "--min-sep", "342", "--max-participations", "6")
 _DEPLOYMENT = ("--population", "3000", "--clients-per-round", "100", "--rounds", "96", "--delta", "1e-6")
 SCREENS = {
     "help": ("--help",),
     "options": ("train", "--help"),
-    "optimize": ("optimize", "blt", *_SETTING, "--epsilon", "2", "--out", "blt.safetensors"),
+    "optimize": ("optimize", "blt", *_SETTING, "--out", "blt.safetensors"),
     "plan": ("plan", *_DEPLOYMENT, "--epsilon", "4"),
-    "account": ("account", "tree-full", *_SETTING, "--noise-multiplier", "7"),
+    "account": ("account", "tree-full", *_SETTING, "--delta", "1e-6", "--noise-multiplier", "7"),
 }
 # What these found when they were run, which is stored, becomes words when it is drawn.
 STORED = ("doctor",)

@@ -41,7 +41,7 @@ from .runs import folders, statements
 from .runs.metrics import Summary, read_metrics
 from .runs.names import CHECKPOINTS, COHORTS, METRICS, REPORT, SUMMARY
 from .runs.run_record import read_record
-from .runs.settings import FIELDS, FLAG, PRESETS, SQLITE, Layer, RunSettings, as_toml, laid, origins, read_toml, sourced
+from .runs.settings import FIELDS, FLAG, PRESETS, SQLITE, Layer, RunSettings, as_toml, laid, read_toml
 from .runs.statements import REFUSED, Claim
 from .training.datasets import named_data
 
@@ -188,9 +188,8 @@ def _runs_of(
     if (combinations := math.prod(map(len, values))) > MOST_RUNS:
         raise InputValueError(f"{where} has {combinations} combinations; a comparison can have at most {MOST_RUNS}.")
     shared = Layer.of(typed.given(content.run), str(path))
-    with sourced({"preset": str(path)}):
-        name = beside.preset or content.preset
-        preset = None if name is None else PRESETS.load(name)
+    name = beside.preset or content.preset
+    preset = None if name is None else PRESETS.load(name)
     for combination in itertools.product(*values):
         upper = laid([shared, Layer.of(dict(zip(listed, combination, strict=True)), str(path))])
         layer = preset.over(upper) if preset else upper
@@ -198,14 +197,13 @@ def _runs_of(
         layer = laid([layer, elsewhere])
         optimized = laid([layer, Layer.of(typed.given(beside.optimize), "optimize")])
         published = (row.published if row else {}) if beside.published is None else beside.published
-        with sourced(origins(preset, layer, path)):
-            run = PlannedRun(
-                label=beside.label or "",
-                settings=_checked(layer.settings(where=str(path)), path),
-                optimized_for=optimized.settings(),
-                published=published if content.title else {},
-            )
-            run.optimized_for.check()
+        run = PlannedRun(
+            label=beside.label or "",
+            settings=_checked(layer.settings(where=str(path)), path),
+            optimized_for=optimized.settings(),
+            published=published if content.title else {},
+        )
+        run.optimized_for.check()
         yield run
 
 

@@ -172,7 +172,8 @@ def draw_mechanism(
 
     The ending of the path is the format.
     """
-    check_rounds(rounds)
+    if rounds > _MOST_ROUNDS_DRAWN:
+        raise InputValueError(f"rounds={rounds} are too many to draw: --plot takes at most {_MOST_ROUNDS_DRAWN}.")
     inverse = drawn.inverse(rounds)
     matrices = {"C": drawn.encoder(rounds), "C⁻¹": inverse, "B = A·C⁻¹": workload.applied_to(inverse)}
     with picture(path, size=(PAGE, 4.4), rows=2, columns=3) as (whole, panels):
@@ -189,18 +190,16 @@ def draw_mechanism(
 def draw_comparison(
     options: Sequence[Option],
     recommended: str,
-    loss: str,
     least: float | None,
     path: str | os.PathLike,
     *,
     title: str,
 ) -> None:
-    """Draws the loss of each mechanism of `tff-mf plan` over its memory, and its ε if estimates are wrong.
+    """Draws the RmsLoss of each mechanism of `tff-mf plan` over its memory, and its ε if estimates are wrong.
 
     Args:
         options: The mechanisms; those that were not searched are left out.
         recommended: The name of one of them.
-        loss: "rms" or "max".
         least: What no loss is below; `None` if that is not known.
         path: Its ending is the format.
         title: The setting.
@@ -213,7 +212,7 @@ def draw_comparison(
             look = {**looks[option.name], "linestyle": "none"}
             label = f"{option.name}, recommended" if option.name == recommended else option.name
             figures, epsilons = option.figures, [option.figures["epsilon"], *option.if_wrong.values()]
-            memory.plot([figures["memory_rows"]], [figures[f"{loss}_loss"]], **look, label=label)
+            memory.plot([figures["memory_rows"]], [figures["rms_loss"]], **look, label=label)
             # Side by side; what is not finite is left out.
             wrong.plot(np.arange(4) + 0.06 * (number - len(searched) / 2), epsilons, **look)
         if least is not None:
@@ -221,18 +220,12 @@ def draw_comparison(
         memory.set_xscale("symlog", linthresh=1)
         most = max(option.figures["memory_rows"] for option in searched)
         memory.set(title="loss at equal privacy", xlabel="copies of the model as state", xlim=(-0.2, 1.5 * most + 1))
-        memory.set(ylabel=f"{loss.capitalize()}Loss", ylim=(0, None))
+        memory.set(ylabel="RmsLoss", ylim=(0, None))
         memory.xaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _: shown(value)))
         wrong.set(title="the same noise, if an estimate is wrong", ylabel="ε", ylim=(0, None))
         wrong.set_xticks(range(4), ["as planned", "b/2", "2b", "1.5n"])
         legend_below(whole, [memory], 4)
         whole.suptitle(title)
-
-
-def check_rounds(rounds: int) -> None:
-    """Refuses more rounds than a picture can show."""
-    if rounds > _MOST_ROUNDS_DRAWN:
-        raise InputValueError(f"rounds={rounds} are too many to draw: --plot takes at most {_MOST_ROUNDS_DRAWN}.")
 
 
 def _image(whole: Any, axes: Any, name: str, matrix: np.ndarray) -> None:

@@ -69,20 +69,6 @@ def of_plan(plan: tff_mf.Plan, dimension: int) -> Signal:
     )
 
 
-def largest_dimension(plan: tff_mf.Plan) -> int | None:
-    """Returns the largest number of parameters that a run can learn with; None if there is no noise.
-
-    Example:
-        >>> import tff_mf
-        >>> plan = tff_mf.Plan(mechanism=tff_mf.Identity(), rounds=199, sampling=tff_mf.SingleParticipation(),
-        ...                    noise_multiplier=1.0, delta=1e-6, clients_per_round=20, cohort=20)
-        >>> largest_dimension(plan)
-        1584
-    """
-    error = rmse_of_plan(plan)
-    return math.floor((LEARNS * plan.rounds / error) ** 2) if error else None
-
-
 def warning(signal: Signal) -> str:
     """Returns the estimate in one line: the ratio, or that a run will not learn, and what would help.
 

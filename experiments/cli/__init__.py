@@ -1,6 +1,7 @@
 """The `tff-mf` command; each subcommand is imported when it runs."""
 
 import contextlib
+import errno
 import gc
 import importlib
 import os
@@ -11,10 +12,10 @@ from typing import NoReturn
 
 import rich_click as click
 
-from tff_mf.base import validation
 from tff_mf.base.errors import InputError
 
-from . import _boundary
+# The machine lacks space or handles, which no other path mends.
+SHORTAGES = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS, errno.EMFILE, errno.ENFILE)
 
 # In the order of use, which is the order of the help.
 _COMMANDS = (
@@ -22,14 +23,6 @@ _COMMANDS = (
     *("train", "train-central", "compare", "report"),
     *("export", "check", "doctor"),
 )
-# Groups of options in the help of every command; the others stand below.
-_PANELS = {
-    "What": "preset config assigned show dataset mechanism buffers bands workload grid dimension rounds epochs "
-    "thorough",
-    "Who takes part": "population clients_per_round sampling min_sep max_participations secret_cohorts",
-    "Privacy": "epsilon noise_multiplier delta without_epsilon insecure_seed",
-    "Output": "force resume out plot task_name as_json",
-}
 _SETTINGS = {
     "help_option_names": ["-h", "--help"],
     "max_content_width": 100,
@@ -37,7 +30,6 @@ _SETTINGS = {
         # Headings and columns, without boxes.
         "theme": "default-slim",
         "text_paragraph_linebreaks": "\n\n",
-        "option_groups": {"*": [{"name": name, "options": options.split()} for name, options in _PANELS.items()]},
     },
 }
 _INTERRUPTED = "interrupted"
@@ -53,7 +45,7 @@ class _Commands(click.RichGroup):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in _COMMANDS:
-            raise click.UsageError(f"no such command {cmd_name!r}{validation.did_you_mean(cmd_name, _COMMANDS)}", ctx)
+            return None
         name = cmd_name.replace("-", "_")
         return getattr(importlib.import_module(f"{__name__}.{name}"), name)
 
@@ -85,16 +77,15 @@ def main() -> NoReturn:
     except click.ClickException as error:
         _end(2, error.format_message())
     except InputError as error:
-        _end(2, _boundary.with_origin(error))
+        _end(2, str(error))
     except (KeyboardInterrupt, click.Abort):
         _end(1, _INTERRUPTED)
     except MemoryError as error:
         _end(1, f"not enough memory{f': {error}' if str(error) else ''}; saved files are intact")
     except Exception as error:
-        shortage = _shortage(error)
-        if shortage is not None:
-            where = f"{shortage.filename}: " if shortage.filename else ""
-            _end(1, f"{where}{shortage.strerror}; saved files are intact (train: --resume)")
+        if isinstance(error, OSError) and error.errno in SHORTAGES:
+            where = f"{error.filename}: " if error.filename else ""
+            _end(1, f"{where}{error.strerror}; saved files are intact (train: --resume)")
         # TensorFlow may turn an interrupt into another error.
         if signal.getsignal(signal.SIGINT) is not _end_now:
             raise
@@ -158,26 +149,6 @@ def _end_at_once(status: int) -> NoReturn:
     os._exit(status)
 
 
-def _shortage(error: BaseException | None) -> OSError | None:
-    """Returns the shortage, such as a full disk, behind an error: TensorFlow raises its own errors for it."""
-    while error is not None:
-        of_system = error if isinstance(error, OSError) else _seen_by_tensorflow(error)
-        if of_system is not None and of_system.errno in _boundary.SHORTAGES:
-            return of_system
-        error = error.__cause__ or error.__context__
-    return None
-
-
-def _seen_by_tensorflow(error: BaseException) -> OSError | None:
-    """Returns the system's error behind one of TensorFlow, which writes files too, and keeps no more than its words."""
-    if not type(error).__module__.startswith("tensorflow."):
-        return None
-    # "metrics.csv.tmp; No space left on device"
-    where, _, why = str(error).partition("; ")
-    codes = (code for code in _boundary.SHORTAGES if os.strerror(code) in why)
-    return next((OSError(code, os.strerror(code), where) for code in codes), None)
-
-
 def _end(status: int, message: str) -> NoReturn:
-    click.echo(f"tff-mf: {_boundary.line(message)}", err=True)
+    click.echo(f"tff-mf: {' '.join(message.split())}", err=True)
     sys.exit(status)

@@ -15,12 +15,14 @@ import rich_click as click
 from click import get_current_context
 from click.core import ParameterSource
 
+import tff_mf
 from tff_mf.base import required_packages, validation
+from tff_mf.base.errors import InputValueError
 
 from ..output import typed
-from ..runs.settings import RunSettings
-from ._boundary import Command as Command
-from ._flags import Flags
+from ..runs.settings import AUTO, NONE, RunSettings, grid_of
+from ..sampling.settings import DEFAULT, SamplingSettings
+from . import SHORTAGES
 
 Function = Callable[..., Any]
 
@@ -52,8 +54,12 @@ def _of_fields(kind: type[typed.Record]) -> dict[str, dict[str, Any]]:
 
 
 _OPTIONS: dict[str, dict[str, Any]] = {
-    **_of_fields(Flags),
     **_of_fields(RunSettings),
+    "population": {
+        "type": int,
+        "help": "Number of clients that can take part; no guarantee is stated unless δ is below 1 / population.",
+    },
+    "dimension": {"type": int, "help": "Number of model parameters: what a grid costs depends on it."},
     "epochs": {"type": int, "help": "Number of passes over the examples."},
     "preset": {
         **NAME,
@@ -75,16 +81,31 @@ _OPTIONS: dict[str, dict[str, Any]] = {
     "plot": {"metavar": "FILE", "help": "Draw it too: PNG, SVG or PDF by the ending."},
 }
 
-SETTING = ("rounds", "sampling", "min_sep", "max_participations", "workload")
+SAMPLING = ("sampling", "min_sep", "max_participations", "groups")
 COHORTS = ("population", "clients_per_round")
 LEVEL = ("epsilon", "noise_multiplier", "delta")
-# Given by --set.
-MORE = (*("groups", "restart_every", "adjacency", "objective", "server_momentum", "server_warmup", "server_cooldown"),)
 
 _MECHANISMS = (
-    "FILE is an artifact, tree-full, tree-online, tree-vanilla, identity or production:NAME (b100, b400, b1000); or "
-    "blt, scaled-blt, banded, banded-toeplitz or dense, which are optimized for the setting."
+    "FILE is an artifact, which `optimize` writes, or tree-full, tree-online, tree-vanilla, identity or "
+    "production:NAME (b100, b400, b1000)."
 )
+
+
+class Command(click.RichCommand):
+    """A command that refuses a path that cannot be used by the option that it was given with."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Invokes the command."""
+        try:
+            return super().invoke(ctx)
+        except OSError as error:
+            for name, value in ctx.params.items():
+                own = isinstance(value, str) and value and str(error.filename).startswith(value)
+                if own and error.errno not in SHORTAGES:
+                    raise InputValueError(
+                        f"{name}={value!r} cannot be used: {error.filename}: {error.strerror}; name another."
+                    ) from error
+            raise
 
 
 def command(function: Function) -> click.Command:
@@ -105,24 +126,31 @@ def option(name: str, **more: Any) -> Callable[[Function], Function]:
     return click.option("--" + name.replace("_", "-"), name, **{**_OPTIONS[name], **more})
 
 
-def options(*names: str, required: Sequence[str] = (), more: Sequence[str] = MORE) -> Callable[[Function], Function]:
-    """Adds options, and `--set` for more fields, whose values the command receives by name as it receives options."""
+def options(*names: str, required: Sequence[str] = ()) -> Callable[[Function], Function]:
+    """Adds options."""
+
+    def add(function: Function) -> Function:
+        for name in reversed(names):
+            function = option(name, required=name in required)(function)
+        return function
+
+    return add
+
+
+def assigned(*fields: str) -> Callable[[Function], Function]:
+    """Adds `--set` for fields, whose values the command receives by name as it receives options."""
 
     def add(function: Function) -> Function:
         @functools.wraps(function)
         def run(assigned: Sequence[str], **given: Any) -> Any:
-            values = _assigned(assigned, more)
+            values = _assigned(assigned, fields)
             for name in values:
                 if given.get(name) is not None:
                     raise click.UsageError(f"--{name.replace('_', '-')} and --set {name} do not go together: give one.")
             return function(**{**given, **values})
 
-        others = ", ".join(name for name in more if name not in names)
-        text = f"A setting that has no option, as in a TOML file; may be repeated: {others}."
-        added: Function = click.option("--set", "assigned", metavar="NAME=VALUE", multiple=True, help=text)(run)
-        for name in reversed(names):
-            added = option(name, required=name in required)(added)
-        return added
+        text = f"A setting that has no option, as in a TOML file; may be repeated: {', '.join(fields)}."
+        return click.option("--set", "assigned", metavar="NAME=VALUE", multiple=True, help=text)(run)
 
     return add
 
@@ -146,14 +174,35 @@ def _assigned(texts: Sequence[str], fields: Sequence[str]) -> dict[str, Any]:
 
 
 def of_record(kind: type, *names: str, more: Sequence[str] = ()) -> Callable[[Function], Function]:
-    """Adds options for fields of a record, and --set for all others and for `more`; not given is None."""
-    return options(*names, more=(*(field.name for field in msgspec.structs.fields(kind)), *more))
+    """Adds options for fields of a record, and --set for all fields and for `more`; not given is None."""
+    fields = (field.name for field in msgspec.structs.fields(kind))
+    return lambda function: assigned(*fields, *more)(options(*names)(function))
 
 
 def mechanism(function: Function) -> Function:
     """Adds the argument FILE, any name of a mechanism, and its description in the help."""
     function.__doc__ = f"{inspect.cleandoc(function.__doc__ or '')}\n\n{_MECHANISMS}"
     return click.argument("file", metavar="FILE")(function)
+
+
+def sampling_of(given: Mapping[str, Any]) -> SamplingSettings:
+    """Returns how cohorts are drawn by the options of `SAMPLING`.
+
+    There is no default for the parameters: single participation, the obvious one, would give the smallest ε.
+    """
+    parameters = {name: given[name] for name in SAMPLING[1:] if given[name] is not None}
+    return SamplingSettings(sampling=given["sampling"] or DEFAULT, **parameters)
+
+
+def grid_of_options(grid: int | str | None, dimension: int | None, cohort: int | None) -> tff_mf.Grid | None:
+    """Returns the grid, which is meant by a dimension too; refuses one whose cost no dimension tells."""
+    if grid == NONE or (grid is None and dimension is None):
+        return None
+    if dimension is None:
+        raise click.UsageError(
+            f"--dimension is missing: what --grid {grid} costs depends on the number of model parameters."
+        )
+    return grid_of(AUTO if grid is None else grid, dimension=dimension, cohort=cohort or 1)
 
 
 def check_plot(file: str | None) -> None:

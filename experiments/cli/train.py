@@ -6,7 +6,6 @@ from typing import Any
 
 import msgspec
 import rich_click as click
-from click import get_current_context
 
 import tff_mf
 from tff_mf.base import required_packages
@@ -15,7 +14,7 @@ from ..output.console import Block, Facts
 from ..runs import folders, statements
 from ..runs.folders import ExecutionSettings
 from ..runs.metrics import Summary
-from ..runs.settings import RunSettings, origins, resolve, sourced
+from ..runs.settings import RunSettings, resolve
 from . import _options, _screens
 from ._screens import Answer
 
@@ -62,7 +61,6 @@ def train(
     execution = ExecutionSettings(resume=resume, **{name: flags.pop(name) for name in _EXECUTION if name in flags})
     file = None if config is None else pathlib.Path(config)
     chosen, layer = resolve(preset, file, flags)
-    get_current_context().with_resource(sourced(origins(chosen, layer, file)))
     if show:
         return _screens.settings(chosen, layer, RunSettings)
     # First, so that nobody looks for settings that this environment cannot use.

@@ -7,7 +7,6 @@ from typing import Any
 
 import msgspec
 import rich_click as click
-from click import get_current_context
 
 from tff_mf.base import required_packages
 
@@ -16,7 +15,7 @@ from ..central import PRESETS, CentralSettings
 from ..output import typed
 from ..output.console import Block, Facts
 from ..runs import statements
-from ..runs.settings import origins, resolve, sourced
+from ..runs.settings import resolve
 from . import _options, _screens
 from ._screens import Answer
 
@@ -46,7 +45,6 @@ def train_central(
     """
     file = None if config is None else pathlib.Path(config)
     chosen, layer = resolve(preset, file, flags, folder=PRESETS)
-    get_current_context().with_resource(sourced(origins(chosen, layer, file)))
     if show:
         return _screens.settings(chosen, layer, CentralSettings)
     required_packages.packages("Central training", "tensorflow", "tensorflow_privacy")

@@ -80,10 +80,7 @@ def convert(value: Any, kind: type[_Kind], where: str = "") -> _Kind:
     except msgspec.ValidationError as error:
         tables, reason = _reason(error, value, kind)
         place = " ".join([where, *(f"[{name}]" for name in tables)]).strip()
-        refused = InputValueError(f"{place}: {reason}".removeprefix(": "))
-        # The command line names a key of a file, where it would otherwise name a flag.
-        refused.sources = dict.fromkeys(_known(kind), where) if where else refused.sources
-        raise refused from error
+        raise InputValueError(f"{place}: {reason}".removeprefix(": ")) from error
     except RecursionError:
         raise InputValueError(f"{where}: nests too deeply.".removeprefix(": ")) from None
     except UnicodeEncodeError:

@@ -1,6 +1,5 @@
 """The settings of a run: what presets, files and flags become, what a plan is made of, and what `run.json` keeps."""
 
-import contextlib
 import dataclasses
 import functools
 import json
@@ -8,7 +7,7 @@ import math
 import os
 import pathlib
 import tomllib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Annotated, Any
 
 import msgspec
@@ -82,7 +81,6 @@ class TogetherError(InputValueError):
         numbered = (f"({number}) {error}" for number, error in enumerate(errors, start=1))
         super().__init__(" ".join(numbered))
         self.errors = errors
-        self.sources = {name: source for error in errors for name, source in error.sources.items()}
 
 
 def check_together(checks: Iterable[Callable[[], object]]) -> None:
@@ -661,25 +659,6 @@ def _left_out(values: Mapping[str, Any], layer: Layer) -> list[str]:
     return [name for name in parameters_of(before) if name not in taken] if before in SAMPLINGS else []
 
 
-@contextlib.contextmanager
-def sourced(sources: Mapping[str, str]) -> Iterator[None]:
-    """Adds to an error that is raised in the block the file or preset that each value is from.
-
-    Example:
-        >>> try:
-        ...     with sourced({"rounds": "run.toml", "delta": FLAG}):
-        ...         raise InputValueError("rounds=0 must be at least 1.")
-        ... except InputValueError as error:
-        ...     error.sources
-        {'rounds': 'run.toml'}
-    """
-    try:
-        yield
-    except InputError as error:
-        error.sources = {name: source for name, source in sources.items() if source != FLAG} | dict(error.sources)
-        raise
-
-
 class Row(Record):
     """A row of a paper's table: settings that belong together, and the results published for them.
 
@@ -816,18 +795,8 @@ def resolve(
         upper = laid([lower, upper])
     if preset is None and named is None:
         return None, upper
-    with sourced({} if preset else {"preset": str(config)}):
-        chosen = folder.load(preset or str(named))
+    chosen = folder.load(preset or str(named))
     return chosen, chosen.over(upper)
-
-
-def origins(chosen: Preset | None, layer: Layer, config: pathlib.Path | None) -> dict[str, str]:
-    """Returns where each value of `layer` is from, as an error names it: a flag, the file `config`, or the preset."""
-    own = (FLAG, str(config))
-    return {
-        name: source if source in own or chosen is None else f"preset {chosen.name}, {source}"
-        for name, source in layer.sources.items()
-    }
 
 
 def as_toml(values: Mapping[str, Any]) -> str:

@@ -13,7 +13,6 @@ import msgspec
 import tff_mf
 from tff_mf.base.errors import InputValueError
 from tff_mf.base.strict_json import finite
-from tff_mf.planning import MechanismSetting
 
 from ..output.text import up
 from ..output.typed import Count, Number, OpenUnit, Record
@@ -336,38 +335,6 @@ def check_statable(
 
 def _untrained(field: str, text: str) -> InputValueError:
     return InputValueError(f"{field}: {text}, or train with without_epsilon.")
-
-
-def of_setting(
-    setting: MechanismSetting,
-    guarantee: tff_mf.Guarantee,
-    *,
-    delta: float,
-    population: int | None,
-    clients_per_round: int | None,
-) -> Claim:
-    """Returns the claim of a guarantee of a mechanism in a setting."""
-    return claim(
-        guarantee,
-        delta=delta,
-        rounds=setting.rounds,
-        participation=participation(setting),
-        population=population,
-        cohort=clients_per_round or 1,
-        clients_per_round=clients_per_round or 1,
-        grid=setting.grid is not None,
-    )
-
-
-def participation(setting: MechanismSetting) -> str:
-    """Returns how often a client takes part, and where the noise is restarted, in words.
-
-    Example:
-        >>> once = MechanismSetting(rounds=12, participation=tff_mf.SingleParticipation(), restart_every=6)
-        >>> participation(once)
-        'each client at most once, noise restarted every 6 rounds'
-    """
-    return bound_to(setting.participation, setting.restart_every if setting.is_restarted else None)
 
 
 def bound_to(schema: tff_mf.Participation, restart_every: int | None = None) -> str:

@@ -18,7 +18,7 @@ from ..output import progress
 from ..output.files import new_folder
 from ..runs import folders, model_file
 from ..runs.names import MODEL, REPORT, REPORT_TEXT, RUN_JSON, VOCABULARY
-from ..runs.settings import RunSettings, origins, resolve, sourced
+from ..runs.settings import RunSettings, resolve
 from .datasets import named_data, sqlite
 
 _TOKENIZE, _DEVICE_TOKENIZE = "tokenize", "device/tokenize"
@@ -66,12 +66,11 @@ def read_source(path: pathlib.Path, *, insecure_seed: int | None = None, grid: i
             plan, rate = asked.privacy_plan(plan.mechanism), None
         export.check_exported(asked)
     else:
-        chosen, layer = resolve(None, path, {"grid": grid})
-        with sourced(origins(chosen, layer, path)):
-            asked = layer.placed().settings(where=str(path))
-            export.check_exported(asked)
-            asked.check()
-            plan, rate = asked.privacy_plan(asked.build_mechanism()), None
+        _, layer = resolve(None, path, {"grid": grid})
+        asked = layer.placed().settings(where=str(path))
+        export.check_exported(asked)
+        asked.check()
+        plan, rate = asked.privacy_plan(asked.build_mechanism()), None
     if (path / VOCABULARY).is_file():
         vocabulary = read_vocabulary(path)
     else:

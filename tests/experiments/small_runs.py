@@ -3,8 +3,6 @@
 import os
 import signal
 
-from tff_mf.experiments.cli._options import MORE
-
 from .shared import drawn, invoke
 
 ROUNDS, KILLED_AFTER = 8, 4
@@ -30,7 +28,7 @@ def arguments(folder, data, flags):
     parameters = drawn(flags[flags.index("--sampling") + 1] if "--sampling" in flags else "min-sep").parameters
     for name, value in parameters.items():
         flag = f"--{name.replace('_', '-')}"
-        typed = ["--set", f"{name}={value}"] if name in MORE else [flag, value]
+        typed = ["--set", f"{name}={value}"] if name == "groups" else [flag, value]
         flags = flags if flag in flags or f"{name}=" in " ".join(map(str, flags)) else [*typed, *flags]
     level = [] if "--epsilon" in flags else ["--noise-multiplier", 6]
     return ["train", "--force", "--dataset", f"sqlite:{data}", "--out", folder, *LINE.split(), *level, *flags]

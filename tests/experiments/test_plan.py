@@ -203,14 +203,13 @@ def test_long_searches_wait_until_asked_for():
 
 
 def test_a_saved_plan_is_the_recommended_one_with_what_its_grid_costs(tmp_path):
-    usual = ["--grid", "none", "--workload", "prefix-sum", "--set", "restart_every=48"]
-    for number, (more, grid) in enumerate(((["--dimension", "1000"], True), (usual, False))):
+    for number, (more, grid) in enumerate(((["--dimension", "1000"], True), (["--grid", "none"], False))):
         folder = tmp_path / str(number)
         found = json.loads(run("--epsilon", "4", *more, "--out", str(folder), "--json").stdout)
         plan = tff_mf.Plan.load(folder)
         chosen = next(each for each in found["mechanisms"] if each["name"] == found["recommended"])
         assert plan.epsilon <= 4
-        assert (plan.grid is not None, plan.restart_every) == (grid, None if grid else 48)
+        assert (plan.grid is not None) == grid
         assert plan.noise_multiplier == chosen["noise_multiplier"]
         assert (plan.rounds, plan.clients_per_round, plan.delta) == (96, 100, 1e-6)
         assert plan.participation == SCHEMA_OF_30
@@ -253,7 +252,6 @@ def test_what_is_advised_brings_the_noise_to_where_every_run_learned():
 
     least = pytest.approx(signal_to_noise.LEARNS, rel=0.01)
     assert ratio(cohort=found.cohort_needed).noise_to_signal == least
-    assert ratio(dimension=signal_to_noise.largest_dimension(asked)).noise_to_signal == least
     assert found.population_needed == 100 * found.cohort_needed
 
 
@@ -297,15 +295,9 @@ def with_three(*words):
     return invoke(*PLAN, *words, standalone_mode=False)
 
 
-def test_plan_says_which_models_would_learn_and_json_is_json_alone():
+def test_plan_says_that_nothing_can_be_learned_and_json_is_json_alone():
     shown = with_three("--noise-multiplier", "3", "--json")
-    unknown = json.loads(shown.stdout)["signal"]
-    assert (unknown["hopeless"], shown.stderr) == (False, "")
+    assert (json.loads(shown.stdout)["signal"], shown.stderr) == (None, "")
     drowned = with_three("--noise-multiplier", "3", "--dimension", "1000000", "--json")
-    signal = json.loads(drowned.stdout)["signal"]
-    assert signal["hopeless"]
+    assert json.loads(drowned.stdout)["signal"]["hopeless"]
     assert drowned.stderr.startswith("WARNING")
-    assert signal["largest_dimension"] < 1_000_000
-    largest = str(unknown["largest_dimension"])
-    at_it = with_three("--noise-multiplier", "3", "--dimension", largest, "--json")
-    assert json.loads(at_it.stdout)["signal"]["noise_to_signal"] == pytest.approx(signal_to_noise.LEARNS, rel=0.1)

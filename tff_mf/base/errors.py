@@ -4,18 +4,9 @@ The command line turns an `InputError` into one line and exit status 2; any othe
 keeps its traceback.
 """
 
-from collections.abc import Mapping
-from types import MappingProxyType
-
 
 class InputError(Exception):
-    """The caller passed something wrong; the message names it, its value and the remedy.
-
-    Attributes:
-        sources: For values that were read from a file, the file by the name of the value in the message.
-    """
-
-    sources: Mapping[str, str] = MappingProxyType({})
+    """The caller passed something wrong; the message names it, its value and the remedy."""
 
 
 class InputValueError(InputError, ValueError):
