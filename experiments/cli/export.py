@@ -5,8 +5,7 @@ from typing import Any
 
 import rich_click as click
 
-from tff_mf.base import required_packages, validation
-from tff_mf.base.errors import InputValueError
+from tff_mf.base import required_packages
 
 from ..output.console import Facts, Markdown
 from . import _options
@@ -14,7 +13,7 @@ from ._screens import Answer
 
 
 @_options.command
-@click.argument("source", metavar="RUN|CONFIG")
+@click.argument("run", metavar="RUN")
 @_options.option("out", required=True)
 @click.option("--model-only", is_flag=True, help="Write the trained model of RUN alone, with its final privacy report.")
 @click.option(
@@ -28,48 +27,36 @@ from ._screens import Answer
 )
 @_options.option("population")
 @click.option("--task-name", metavar="NAME", help="Name of the task for devices; by default derived from the settings.")
-@_options.option("grid")
-def export(source: str, out: str, model_only: bool, grid: int | str | None, **more: Any) -> Answer:
+def export(run: str, out: str, model_only: bool, **more: Any) -> Answer:
     """Write a deployment: graphs for server and devices, artifact, planned report, policy and SHA256SUMS.
 
-    RUN is a folder of `tff-mf train` or `private_fed_avg`, CONFIG a TOML file of the settings of `tff-mf train`; --grid
-    is theirs if not given. A deployment starts from the beginning, with the whole cohort and all of its noise. Of a run
-    of `private_fed_avg`, whose `model_fn` is not in its folder, the graphs for devices are left out.
+    RUN is a folder of `tff-mf train` or `private_fed_avg`. A deployment starts from the beginning, with the whole
+    cohort and all of its noise. Of a run of `private_fed_avg`, whose `model_fn` is not in its folder, the graphs for
+    devices are left out.
 
     With --model-only, RUN is a finished run of `tff-mf train`, or a finished deployment, and its trained model is
     written as SavedModel and for TensorFlow Lite; none of the server's state is.
     """
     if model_only:
-        _options.check_together({"model_only": {"source", "out", "as_json"}})
-        return _of_model(pathlib.Path(source), pathlib.Path(out))
-    # First, so that wrong values are refused before a data set is made.
-    validation.positive("round_minutes", more["round_minutes"])
-    if more["population"] is not None:
-        validation.whole("population", more["population"])
+        _options.check_together({"model_only": {"run", "out", "as_json"}})
+        return _of_model(pathlib.Path(run), pathlib.Path(out))
     required_packages.packages("Exporting", "tensorflow", "tensorflow_privacy", "tensorflow_federated")
-    from ..guard import export as exporting
     from ..output import progress
     from ..output.files import check_new_folder
     from ..runs import run_record
 
-    if more["task_name"] is not None:
-        exporting.check_task_name(more["task_name"])
-    run, folder = pathlib.Path(source), pathlib.Path(out)
+    source, folder = pathlib.Path(run), pathlib.Path(out)
     check_new_folder(folder)
-    record = run_record.begun_record(run) if run.is_dir() else None
-    of_settings = record is None or record.settings is not None
+    of_settings = run_record.read_record(source).settings is not None
     with progress.bar("export", 4):
         if of_settings:
             from ..training import deployment
 
-            settings = deployment.read_source(run, grid=grid)
-            made = deployment.write(settings, folder, **more)
+            made = deployment.write(source, folder, **more)
         else:
-            if grid is not None:
-                raise InputValueError(f"grid={grid!r} goes with settings of tff-mf train: leave it out.")
             from ..guard import private_training
 
-            made = private_training.export_server(run, folder, **more)
+            made = private_training.export_server(source, folder, **more)
     without = "" if of_settings else " Graphs for devices need its model_fn: training.export(folder) writes them too."
     graph = max(stage["graph_bytes"] for stage in made.graphs["stages"].values())
     lite = made.graphs.get("lite", {"path": None, "reason": "no graphs for devices"})

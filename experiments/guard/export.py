@@ -47,7 +47,7 @@ _USUAL_DAYS = 30
 # Entries of run.json that have no effect on the deployment.
 _SAID = ("command", "versions", "population")
 # Nothing that a bundle writes says when the noise restarts, and the devices' graph clips to a constant.
-_NOT_EXPORTED = ("restart_every", "adaptive_clipping", "adaptive_count_stddev")
+_NOT_EXPORTED = ("restart_every", "adaptive_count_stddev")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -249,6 +249,12 @@ def write(
     Raises:
         InputValueError: If no ε can be stated for the deployment, except with an `insecure_seed`.
     """
+    for name in _NOT_EXPORTED:
+        if getattr(plan, name) is not None:
+            raise InputValueError(
+                f"{name}={getattr(plan, name)!r} cannot be exported: bundles support neither restarts of the noise nor "
+                "adaptive clipping; train without them, or serve the process from TFF."
+            )
     # A policy that no client can hold is refused before anything is built.
     named = "later" if task_name is None else task_name
     DevicePolicy.of(plan.participation, rounds=plan.rounds, round_minutes=round_minutes, task_name=named)
@@ -281,16 +287,6 @@ def _write_sums(folder: pathlib.Path) -> None:
     (folder / SUMS).write_text("".join(lines), encoding="utf-8")
 
 
-def check_exported(settings: Any) -> None:
-    """Raises if settings, or a plan, have something that no bundle can have."""
-    for name in _NOT_EXPORTED:
-        if getattr(settings, name, None) is not None:
-            raise InputValueError(
-                f"{name}={getattr(settings, name)!r} cannot be exported: bundles support neither restarts of the "
-                "noise nor adaptive clipping; train without them, or serve the process from TFF."
-            )
-
-
 def write_private(
     run: pathlib.Path,
     out: pathlib.Path,
@@ -315,7 +311,6 @@ def write_private(
         work: How devices read their examples, as for `aggregators.export_process`.
     """
     record = reports.read_record(run)
-    check_exported(record.plan)
 
     def add_graphs(folder: pathlib.Path, plan: tff_mf.Plan) -> dict[str, Any]:
         from ... import aggregators

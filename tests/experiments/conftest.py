@@ -1,5 +1,6 @@
 import dataclasses
 import fcntl
+import json
 import logging.handlers
 import os
 import pathlib
@@ -24,7 +25,7 @@ class Bundle:
     """A bundle that was exported, what was exported, what was warned of, and its description of the graphs."""
 
     folder: pathlib.Path
-    config: pathlib.Path
+    run: pathlib.Path
     warnings: list[str]
     graphs: dict[str, Any]
 
@@ -109,21 +110,37 @@ def bundle(small_data, once_for_all) -> Bundle:
 
 
 def _exported(small_data: pathlib.Path, root: pathlib.Path) -> dict[str, Any]:
+    from tff_mf.experiments import reports
+    from tff_mf.experiments.runs.settings import RunSettings
     from tff_mf.experiments.training import deployment
+    from tff_mf.experiments.training.datasets import sqlite
 
-    config = root / "settings.toml"
-    config.write_text(
-        f'[run]\ndataset = "sqlite:{small_data}"\nmechanism = "tree-full"\nrounds = 200\nclients_per_round = 2\n'
-        'cohort = 4\ndelta = 1e-6\nmin_sep = 10\nmax_participations = 12\nnoise_multiplier = 8.0\ngrid = "auto"\n'
-        'model = "conv"\nvocab_size = 60\nembedding_size = 4\nunits = 4\nbatch_size = 2\nmax_examples = 4\n'
+    sizes = {"vocab_size": 60, "embedding_size": 4, "units": 4, "batch_size": 2, "max_examples": 4}
+    settings = RunSettings(
+        dataset=f"sqlite:{small_data}",
+        mechanism="tree-full",
+        rounds=200,
+        clients_per_round=2,
+        cohort=4,
+        delta=1e-6,
+        min_sep=10,
+        max_participations=12,
+        noise_multiplier=8.0,
+        grid="auto",
+        model="conv",
+        **sizes,
     )
+    # As a run that was stopped before its first round.
+    run, plan = root / "run", settings.privacy_plan(settings.build_mechanism())
+    reports.write_record(run, plan, settings=settings, server_learning_rate=settings.chosen_rate(plan))
+    (run / "vocabulary.json").write_text(json.dumps(list(sqlite.load_word_counts(small_data, 60))))
     handler = logging.handlers.BufferingHandler(10**6)
     handler.setLevel(logging.WARNING)
     logging.getLogger("tff_mf").addHandler(handler)
-    made = deployment.write(deployment.read_source(config), root / "bundle", round_minutes=15.0, population=80)
+    made = deployment.write(run, root / "bundle", round_minutes=15.0, population=80)
     logging.getLogger("tff_mf").removeHandler(handler)
     warnings = [record.getMessage() for record in handler.buffer]
-    return {"folder": root / "bundle", "config": config, "warnings": warnings, "graphs": made.graphs}
+    return {"folder": root / "bundle", "run": run, "warnings": warnings, "graphs": made.graphs}
 
 
 @pytest.fixture

@@ -153,7 +153,7 @@ def test_a_training_without_an_epsilon_or_with_restarts_is_not_exported(case, tm
     assert not (tmp_path / "bundle").exists()
 
 
-def test_what_does_not_follow_from_the_folder_of_a_run_is_refused(exported, tmp_path):
+def test_what_does_not_follow_from_the_folder_of_a_run_is_refused(tmp_path):
     rate = tff.learning.optimizers.schedule_learning_rate(SGD(1.0), lambda step: 1.0)
     with opened(tmp_path / "scheduled", server_optimizer_fn=rate):
         pass
@@ -162,8 +162,6 @@ def test_what_does_not_follow_from_the_folder_of_a_run_is_refused(exported, tmp_
     for run, words in (("scheduled", r"server_optimizer=.*training\.export"), ("own", r"export_process")):
         with pytest.raises(tff_mf.InputError, match=words):
             private_training.export_server(tmp_path / run, tmp_path / "out", round_minutes=15.0)
-    result = invoke("export", exported[0] / "run", "--out", tmp_path / "out", "--grid", 16, catch_exceptions=True)
-    assert "grid=16 goes with settings" in str(result.exception)
     assert not (tmp_path / "out").exists()
 
 

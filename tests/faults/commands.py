@@ -15,6 +15,7 @@ import small_run
 import tff_mf
 from tff_mf.base import files
 from tff_mf.experiments import cli, reports
+from tff_mf.experiments.runs.settings import RunSettings
 
 
 @dataclasses.dataclass(frozen=True)
@@ -196,27 +197,25 @@ def _comparison_same(folder: pathlib.Path, expected: pathlib.Path) -> None:
         _equal(name, *(each.get(name) for each in kept))
 
 
-_DEPLOYMENT = """
-[run]
-mechanism = "production:b100"
-rounds = 9
-clients_per_round = 3
-min_sep = 2
-max_participations = 5
-delta = 1e-6
-noise_multiplier = 5.0
-model = "conv"
-vocab_size = 100
-embedding_size = 4
-units = 4
-dataset = "sqlite:{data}"
-"""
-
-
 def _export(data: pathlib.Path, folder: pathlib.Path) -> list[str]:
-    settings = folder / "deployment.toml"
-    settings.write_text(_DEPLOYMENT.format(data=data))
-    return ["export", str(settings), "--out", str(folder / "bundle")]
+    settings = RunSettings(
+        dataset=f"sqlite:{data}",
+        mechanism="production:b100",
+        rounds=9,
+        clients_per_round=3,
+        min_sep=2,
+        max_participations=5,
+        delta=1e-6,
+        noise_multiplier=5.0,
+        model="conv",
+        vocab_size=100,
+        embedding_size=4,
+        units=4,
+    )
+    run, plan = folder / "begun", settings.privacy_plan(settings.build_mechanism())
+    reports.write_record(run, plan, settings=settings, server_learning_rate=settings.chosen_rate(plan))
+    (run / "vocabulary.json").write_text(json.dumps([f"word{number}" for number in range(100)]))
+    return ["export", str(run), "--out", str(folder / "bundle")]
 
 
 def _export_again(data: pathlib.Path, folder: pathlib.Path) -> list[str]:
