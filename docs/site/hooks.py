@@ -30,10 +30,34 @@ OUTSIDE = {
 }
 # Tables of docs/results that are pages of the site, too, and their titles.
 TABLES = {"frontier.csv": "Error over memory", "figures.csv": "The papers' figures"}
-# `tff_mf.aggregators` loads them when it is asked for them.
-LOADED_LATER = {
-    f"tff_mf.aggregators.{name}": f"tff_mf.experiments.guard.private_training.{name}"
-    for name in ("PrivateTraining", "private_fed_avg", "private_fed_sgd")
+# What a page of the reference has beside the public names of its module.
+ALSO = {
+    # Functions in modules of the same name.
+    "tff_mf": ["tff_mf.accounting.epsilon.guarantee", "tff_mf.planning.plan.plan"],
+    "tff_mf.conformance": ["tff_mf.conformance.check.check"],
+    "tff_mf.noise.numpy": ["tff_mf.noise._keyed.KeyedStream"],
+    # It loads them when it is asked for them.
+    "tff_mf.aggregators": [
+        f"tff_mf.experiments.guard.private_training.{name}"
+        for name in ("PrivateTraining", "private_fed_avg", "private_fed_sgd")
+    ],
+    "tff_mf.experiments": [
+        f"tff_mf.experiments.{name}"
+        for name in (
+            *("guard.open_guard", "guard.RunGuard", "guard.RefusedCohortError"),
+            *("reports.write", "reports.check", "reports.build", "reports.markdown"),
+            *("reports.write_record", "reports.read_record", "reports.RunRecord"),
+            *("runs.ledger.open_ledger", "runs.ledger.read_ledger"),
+            *("runs.server_loop.open_loop", "runs.server_loop.ServerLoop"),
+        )
+    ],
+    "tff_mf.experiments.flower": [
+        f"tff_mf.experiments.flower.{name}"
+        for name in (
+            *("cohorts.uniform", "cohorts.by_public_key", "cohorts.by_partition"),
+            *("mods.integers_mod", "clipping.as_integers"),
+        )
+    ],
 }
 _EXAMPLE = re.compile(r"^( +)Example:\n((?:\1    .*\n)(?:\1    .*\n|\n(?=\1    ))*)", re.M)
 _GUARANTEE = re.compile(r"^( +)Formal guarantee:\n(?:\1    .*\n)+", re.M)
@@ -66,8 +90,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     for name in TABLES:
         path = ROOT / "docs" / "results" / name
         files.append(File.generated(config, f"results/{path.stem}.md", content=table_page(path)))
-    for module, names in public_names((ROOT / "docs" / "api.md").read_text(encoding="utf-8")).items():
-        files.append(File.generated(config, f"reference/{module}.md", content=reference_page(module, names)))
+    for module in re.findall(r" reference/(\S+)\.md$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.M):
+        files.append(File.generated(config, f"reference/{module}.md", content=reference_page(module)))
     return files
 
 
@@ -177,31 +201,28 @@ def table_page(path: pathlib.Path) -> str:
     return title + "\n\n" + "\n".join(lines) + "\n"
 
 
-def public_names(text: str) -> dict[str, list[str]]:
-    """Returns the names in the tables of docs/api.md by their module."""
-    found: dict[str, list[str]] = {}
-    for section in text.split("\n## ")[1:]:
-        module = re.findall(r"`([^`]+)`", section.splitlines()[0])[0]
-        rows = re.findall(r"^\| (`[^|]+) \|", section, re.M)
-        found[module] = [name for row in rows for name in re.findall(r"`([\w.]+)`", row)]
-    return found
-
-
-def reference_page(module: str, names: list[str]) -> str:
-    """Returns the page of a module's public names.
+def reference_page(module: str) -> str:
+    """Returns the page of a module's public names: a table with their first sentences, and all of their docstrings.
 
     Raises:
-        PluginError: If a name has no docstring, or the module has a public name that docs/api.md has not.
+        PluginError: If a name has no docstring.
     """
     package = _package()[module.removeprefix("tff_mf.")] if "." in module else _package()
-    paths = {name: LOADED_LATER.get(f"{module}.{name}", f"{module}.{name}") for name in names}
-    bare = [name for name, path in paths.items() if not _object(_package(), path.removeprefix("tff_mf.")).has_docstring]
-    public = {name for name, member in package.members.items() if _is_public(member, package)}
-    missing = sorted(public - set(names)) if "." not in "".join(names) else []
-    if bare or missing:
-        raise PluginError(f"{module}: without a docstring: {bare}; not in docs/api.md: {missing}")
-    title = f"# `{module}`\n\nGenerated from the docstrings; [Public names](../api.md) is the same in a page by topics."
-    return "\n\n".join([title, *(f"::: {path}" for path in paths.values())])
+    public = [member for member in package.members.values() if _is_public(member, package)]
+    found = [*map(_target, public), *(_package()[name.removeprefix("tff_mf.")] for name in ALSO.get(module, []))]
+    bare = [each.path for each in found if not each.has_docstring]
+    if bare:
+        raise PluginError(f"{module}: without a docstring: {bare}")
+    rows = [f"| [`{each.name}`][{each.path}] | {_first_sentence(each.docstring.value)} |" for each in found]
+    title = f"# `{module}`\n\nGenerated from the docstrings."
+    return "\n\n".join(
+        [title, "\n".join(["| name | what it is |", "|---|---|", *rows]), *(f"::: {each.path}" for each in found)]
+    )
+
+
+def _first_sentence(docstring: str) -> str:
+    sentence = re.split(r"(?<=\.)\s", " ".join(docstring.split("\n\n")[0].split()), maxsplit=1)[0]
+    return sentence.replace("|", r"\|")
 
 
 @functools.cache
@@ -209,14 +230,13 @@ def _package():
     return griffe.load("tff_mf", search_paths=[SOURCES], resolve_aliases=True, try_relative_path=False)
 
 
-def _object(package, name: str):
-    found = package[name]
-    return found.final_target if found.is_alias else found
+def _target(member):
+    return member.final_target if member.is_alias else member
 
 
 def _is_public(member, package) -> bool:
     path = member.target_path if member.is_alias else member.path
     if member.name.startswith("_") or not path.startswith(f"{package.path}."):
         return False
-    found = member.final_target if member.is_alias else member
+    found = _target(member)
     return found.is_class or found.is_function
