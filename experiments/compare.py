@@ -1,6 +1,6 @@
 """Many training runs from one specification: each is resumed until it is done; then a table and two pictures.
 
-`read` gives the runs that a file's lists stand for, `run_comparison` does those that are missing, and `blocks` says how
+`read` gives the runs that a file's lists stand for, `run_comparison` does those that are missing, and `page` says how
 they ended.
 """
 
@@ -35,7 +35,6 @@ from tff_mf.numerics.digits import percent
 
 from . import reports
 from .output import files, progress, typed
-from .output.console import Block, Facts, Table, markdown
 from .output.typed import Number, Record
 from .runs import folders, statements
 from .runs.metrics import Summary, read_metrics
@@ -294,7 +293,7 @@ def run_comparison(
         if result.levels:
             pictures = draw(result, out, title=_setting(planned) or spec.stem)
             result = msgspec.structs.replace(result, pictures=[path.name for path in pictures])
-        files.write_atomically(out / TABLE, markdown(blocks(result, name=out.name)))
+        files.write_atomically(out / TABLE, page(result, name=out.name))
         files.write_atomically(out / RESULT, json.dumps(msgspec.to_builtins(result), indent=2) + "\n")
         return result
 
@@ -578,8 +577,8 @@ def _level(runs: Sequence[Finished], tried: Mapping[float, float]) -> LevelResul
     )
 
 
-def blocks(result: ComparisonResult, *, name: str = "", written: Sequence[str] = ()) -> list[Block]:
-    """Returns a comparison in words."""
+def page(result: ComparisonResult, *, name: str = "") -> str:
+    """Returns a comparison in words, as Markdown: the content of `comparison.md`."""
     spec, best = result.specification, result.levels
     numbers = sorted({number for level in best for number in level.test_sentences})
     measured = " to ".join(f"{number:,} " for number in dict.fromkeys([*numbers[:1], *numbers[-1:]]))
@@ -590,59 +589,39 @@ def blocks(result: ComparisonResult, *, name: str = "", written: Sequence[str] =
         f"{result.runs_done} of {result.runs_planned} runs are done. Accuracy is over known words, on {measured}"
         f"sentences of test clients, {interval}; each mechanism's rate is {chosen}."
     )
-    said: list[Block] = [f"# Comparison: {spec.get('title', name)}", spec.get("paper", ""), spec.get("notes", ""), done]
+    said = [f"# Comparison: {spec.get('title', name)}", spec.get("paper", ""), spec.get("notes", ""), done]
     if best:
-        said += ["## Accuracy, %", *_accuracies(best), "## Rates", *_rates(best)]
+        said += ["## Accuracy, %", _accuracies(best)]
+        at_edge = [f"{level.mechanism} at {level.level}" for level in best if level.rate_at_edge]
+        notes = {
+            "In parentheses: in the paper.": any(_PAPERS in level.published for level in best),
+            f"* did not learn: not better than always {_BASELINE}.": not all(level.learned for level in best),
+            f"The best rate is the smallest or largest tried, so that a better one may lie beyond, of: "
+            f"{'; '.join(at_edge)}.": bool(at_edge),
+        }
+        said.append(" ".join(text for text, holds in notes.items() if holds))
     if result.runs_failed:
         failed = [f"- {run}: {why}" for run, why in result.runs_failed.items()]
         said += ["## Failed runs, which are left out", "\n".join(failed)]
     if best:
         said += [f"{statements.CHOICE_OF_SETTINGS}. Where the clients are real, all runs of this page count."]
         said += ["## Guarantees, or the reason why there is none", _guarantees(best)]
-    return [*said, Facts([("written", ", ".join(written))])] if written else said
+    return "\n\n".join(filter(None, said)).replace("<", "&lt;") + "\n"
 
 
-def _accuracies(best: Sequence[LevelResult]) -> list[Block]:
+def _accuracies(best: Sequence[LevelResult]) -> str:
     """Returns the accuracy of each mechanism at each level of noise, as the papers' tables have it."""
     columns = list(dict.fromkeys(level.level for level in best))
-    rows = {level.mechanism: ["–"] * len(columns) for level in best}
-    baselines = ["–"] * len(columns)
+    rows = {level.mechanism: ["–"] * len(columns) for level in best} | {_BASELINE: ["–"] * len(columns)}
     for level in best:
         column, paper = columns.index(level.level), level.published.get(_PAPERS)
         shown = percent(level.accuracy, level.half_width_95) + ("" if level.learned else "*")
         rows[level.mechanism][column] = shown if paper is None else f"{shown} ({paper:.2f})"
-        baselines[column] = percent(level.baseline_accuracy, None)
-    notes = {
-        "In parentheses: in the paper.": any(_PAPERS in level.published for level in best),
-        f"* did not learn: not better than always {_BASELINE}.": not all(level.learned for level in best),
-    }
-    table = Table(["noise for", *columns], [[name, *cells] for name, cells in {**rows, _BASELINE: baselines}.items()])
-    return [table, " ".join(text for text, holds in notes.items() if holds)]
-
-
-def _rates(best: Sequence[LevelResult]) -> list[Block]:
-    """Returns the rate of each mechanism, and how far it is behind the best one at its level, on the same seeds."""
-    header = ["noise for", "mechanism", "seeds", "server's rate", "rates tried", "behind, points"]
-    rows, best_of = [], dict[str, LevelResult]()
-    for level in best:
-        ahead = best_of.setdefault(level.level, level)
-        common = sorted(ahead.accuracy_by_seed.keys() & level.accuracy_by_seed.keys())
-        behind = [ahead.accuracy_by_seed[seed] - level.accuracy_by_seed[seed] for seed in common]
-        rows.append(
-            [
-                *(level.level, level.mechanism, str(len(level.accuracy_by_seed))),
-                f"{level.server_learning_rate:.4g}{' (edge)' if level.rate_at_edge else ''}",
-                str(len(level.validation_accuracy_by_rate)),
-                percent(*mean_and_half_width(behind)) if common and level is not ahead else "–",
-            ]
-        )
-    others = [{name: value for name, value in level.published.items() if name != _PAPERS} for level in best]
-    if any(others):
-        header.append("in the paper")
-        for row, published in zip(rows, others, strict=True):
-            row.append(", ".join(f"{name.replace('_', ' ')} {value:g}" for name, value in published.items()))
-    edge = "(edge): the best rate is the smallest or largest tried, so that a better one may lie beyond."
-    return [Table(header, rows, names=2), edge if any(level.rate_at_edge for level in best) else ""]
+        rows[_BASELINE][column] = percent(level.baseline_accuracy, None)
+    lines = [["noise for", *columns], *([name.replace("|", "\\|"), *cells] for name, cells in rows.items())]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    header, *body = (f"| {' | '.join(map(str.ljust, line, widths))} |" for line in lines)
+    return "\n".join([header, f"|{'|'.join('-' * (width + 2) for width in widths)}|", *body])
 
 
 def _guarantees(best: Sequence[LevelResult]) -> str:

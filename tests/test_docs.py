@@ -249,13 +249,12 @@ def test_the_specification_of_the_page_has_the_runs_that_it_says(tmp_path):
 def test_figures_of_results_are_what_their_command_wrote():
     from tff_mf.experiments import compare
     from tff_mf.experiments.output import typed
-    from tff_mf.experiments.output.console import markdown
     from tff_mf.experiments.runs import statements
 
     page = (DOCS / "results.md").read_text()
     result = typed.read(RESULTS / "pydoc.json", compare.ComparisonResult, "comparison")
     assert result.runs_planned == len(compare.read(RESULTS / "pydoc.toml"))
-    _, heading, _, accuracies, *_ = markdown(compare.blocks(result)).split("\n\n")
+    _, heading, _, accuracies, *_ = compare.page(result).split("\n\n")
     assert accuracies in page
     for part in (heading, statements.CHOICE_OF_SETTINGS):
         assert " ".join(part.split()) in " ".join(page.split())

@@ -47,7 +47,8 @@ class _Commands(click.RichGroup):
         if cmd_name not in _COMMANDS:
             return None
         name = cmd_name.replace("-", "_")
-        return getattr(importlib.import_module(f"{__name__}.{name}"), name)
+        module = "compare" if name == "demo" else name
+        return getattr(importlib.import_module(f"{__name__}.{module}"), name)
 
 
 @click.group(cls=_Commands, context_settings=_SETTINGS)

@@ -11,11 +11,15 @@ import dataclasses
 import io
 import shutil
 import sys
+import unicodedata
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from .text import seen
+from tff_mf.numerics.digits import rounded_up
 
+# Unicode categories of invisible characters, which can hide or reorder the visible ones; joiners cannot.
+_UNSEEN = ("Cc", "Cf", "Cs", "Zl", "Zp")
+_JOINERS = "\u200c\u200d"
 _NARROWEST, _WIDEST, _FALLBACK = 40, 120, 80
 
 
@@ -102,28 +106,20 @@ def _rendered(block: Block) -> Any:
     return drawn
 
 
-def markdown(blocks: Iterable[Block]) -> str:
-    r"""Returns blocks as Markdown, in which no text begins a tag.
+def seen(text: str) -> str:
+    """Returns a text in one line, with a mark for each character that would hide or reorder the others.
 
     Example:
-        >>> print(markdown(["# Title", "one <b>", Facts([("n", "20 rounds")])]), end="")
-        # Title
-        <BLANKLINE>
-        one &lt;b>
-        <BLANKLINE>
-        - n: 20 rounds
+        >>> seen(f"us {chr(27)}[8m"), seen(f"{chr(0x202e)}ε≤0")
+        ('us �[8m', '�ε≤0')
     """
-    return "\n\n".join(_written(block).replace("<", "&lt;") for block in blocks if block) + "\n"
+    line = " ".join(text.split())
+    return "".join(
+        "\ufffd" if unicodedata.category(character) in _UNSEEN and character not in _JOINERS else character
+        for character in line
+    )
 
 
-def _written(block: Block) -> str:
-    if isinstance(block, Markdown):
-        return block.text
-    if isinstance(block, Facts):
-        return "\n".join(f"- {seen(label)}: {seen(text)}" for label, text in block.rows if text)
-    if isinstance(block, Table):
-        rows = [[seen(cell).replace("|", "\\|") for cell in row] for row in (block.header, *block.rows)]
-        widths = [max(3, *map(len, column)) for column in zip(*rows, strict=True)]
-        lines = ["| " + " | ".join(map(str.ljust, row, widths)) + " |" for row in rows]
-        return "\n".join([lines[0], "|" + "|".join("-" * (width + 2) for width in widths) + "|", *lines[1:]])
-    return "\n".join(map(seen, block.splitlines()))
+def up(value: float | None) -> str:
+    """Returns a figure of a guarantee, rounded up; `None` in JSON is infinite."""
+    return "∞" if value is None else rounded_up(value)

@@ -2,7 +2,6 @@
 
 import functools
 import inspect
-import math
 import pathlib
 import re
 import sys
@@ -34,23 +33,6 @@ NonNegative = Annotated[float, Meta(ge=0, le=_LARGEST)]
 OpenUnit = Annotated[float, Meta(gt=0, lt=1)]
 Part = Annotated[float, Meta(ge=0, lt=1)]
 
-_WORDS = {
-    "int": "a whole number",
-    "float": "a number",
-    "str": "a text",
-    "bool": "true or false",
-    "array": "a list",
-    "object": "a table",
-    "null": "null",
-}
-_SIGNS = {
-    " of length >= 1": " that is not empty",
-    " >= ": " of at least ",
-    " <= ": " of at most ",
-    " > ": " above ",
-    " < ": " below ",
-}
-
 
 @typing.dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(msgspec.field,))
 class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -73,14 +55,12 @@ def convert(value: Any, kind: type[_Kind], where: str = "") -> _Kind:
         ...     rounds: Count
         >>> convert({"rounds": 0}, Size, "size.toml")
         Traceback (most recent call last):
-        tff_mf.base.errors.InputValueError: size.toml: rounds=0 must be a whole number of at least 1.
+        tff_mf.base.errors.InputValueError: size.toml: rounds=0: Expected `int` >= 1.
     """
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
-        tables, reason = _reason(error, value, kind)
-        place = " ".join([where, *(f"[{name}]" for name in tables)]).strip()
-        raise InputValueError(f"{place}: {reason}".removeprefix(": ")) from error
+        raise InputValueError(f"{where}{_refusal(error, value, kind)}".removeprefix(": ").strip()) from error
     except RecursionError:
         raise InputValueError(f"{where}: nests too deeply.".removeprefix(": ")) from None
     except UnicodeEncodeError:
@@ -92,67 +72,31 @@ def read(path: pathlib.Path, kind: type[_Kind], field: str) -> _Kind:
     return convert(strict_json.read(path, field), kind, f"{field}={str(path)!r} is damaged")
 
 
-def _missing(kind: Any, value: Any) -> list[str]:
-    """Returns the fields that a record needs and has not."""
-    fields = msgspec.structs.fields(kind) if isinstance(kind, type) and issubclass(kind, msgspec.Struct) else ()
-    return [field.name for field in fields if field.required and field.encode_name not in value]
-
-
-def _reason(error: msgspec.ValidationError, value: Any, kind: Any) -> tuple[list[str], str]:
+def _refusal(error: msgspec.ValidationError, value: Any, kind: Any) -> str:
     """Returns the tables that an error of msgspec is in, and what is wrong there: the field, its value and the rule."""
     if isinstance(error.__cause__, InputError):
-        return [], str(error.__cause__)
-    text, _, place = str(error).partition(" - at ")
+        return f": {error.__cause__}"
+    rule, _, place = str(error).partition(" - at ")
     # The name of an entry of a table is not in the error.
-    place, entry, inside = place.partition("[...]")
-    path = re.findall(r"\.(\w+)|\[(\d+)\]", place)
+    path = re.findall(r"\.(\w+)|\[(\d+)\]", place.partition("[...]")[0])
     for name, index in path:
         value = value[name or int(index)]
     names = [name for name, _ in path if name]
-    if missing := re.fullmatch(r"Object missing required field `(\w+)`", text):
-        lacking = [missing[1]] if names else _missing(kind, value) or [missing[1]]
-        return (
-            names,
-            f"{', '.join(f'{name}=…' for name in lacking)} missing: to be given, or in a preset or file that is named.",
-        )
-    if unknown := re.fullmatch(r"Object contains unknown field `(.*)`", text, re.DOTALL):
-        meant = validation.did_you_mean(unknown[1], _known(kind), always=True)
-        return names, f"{unknown[1]!r:.80} is not a known key{meant}"
-    field = names.pop() if names else "content"
-    part = inside.strip("`.")
-    entries = f"in each entry{f', {part}:' if part else ''} " if entry else ""
-    rule = _one_of(kind, field) if text.startswith("Invalid enum value") else _rule(text, value)
-    return names, f"{field}={shown(value)} must be {entries}{rule}."
+    if not rule.startswith("Object "):
+        field = names.pop() if names else "content"
+        rule = f"{field}={shown(value)}: {rule}."
+    elif unknown := re.fullmatch(r"Object contains unknown field `(.*)`", rule, re.DOTALL):
+        meant = validation.did_you_mean(unknown[1], known_fields(kind), always=True)
+        rule = f"{unknown[1]!r:.80} is not a known key{meant}"
+    else:
+        rule = rule.replace("Object missing required field", "missing:") + "."
+    return "".join(f" [{name}]" for name in names) + f": {rule}"
 
 
-def _fields(kind: Any) -> list[tuple[str, Any]]:
-    """Returns the names and schemas of all fields of a record, and of the records in it."""
-    found = msgspec.json.schema(kind).get("$defs", {}).values()
-    return [field for each in found for field in each.get("properties", {}).items()]
-
-
-def _known(kind: Any) -> list[str]:
-    return list(dict.fromkeys(name for name, _ in _fields(kind)))
-
-
-def _one_of(kind: Any, field: str) -> str:
-    """Returns the values that fields of a name may have, in words."""
-    of_field = [schema for name, schema in _fields(kind) if name == field]
-    values = [
-        value for schema in of_field for each in [schema, *schema.get("anyOf", [])] for value in each.get("enum", [])
-    ]
-    return " or ".join(map(repr, dict.fromkeys(values))) or "another value"
-
-
-def _rule(text: str, value: Any) -> str:
-    if text == "Number out of range" or (isinstance(value, float) and not math.isfinite(value)):
-        return "a number that a float can hold"
-    rule = text.removeprefix("Expected ").split(", got ")[0]
-    for sign, words in _SIGNS.items():
-        rule = rule.replace(sign, words)
-    return re.sub(
-        r"`([^`]*)`", lambda found: " or ".join(_WORDS.get(each, each) for each in found[1].split(" | ")), rule
-    )
+def known_fields(kind: Any) -> list[str]:
+    """Returns the fields of a record, and of the records in it."""
+    records = msgspec.json.schema(kind).get("$defs", {}).values()
+    return list(dict.fromkeys(name for record in records for name in record.get("properties", {})))
 
 
 def shown(value: object) -> str:

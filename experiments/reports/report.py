@@ -30,9 +30,9 @@ from tff_mf.numerics import digits
 from tff_mf.sensitivities.losses import round_errors
 
 from ..output import typed
+from ..output.console import seen as visible
+from ..output.console import up
 from ..output.files import FOLDER_LOCK, file_hash, write_atomically
-from ..output.text import seen as visible
-from ..output.text import up
 from ..output.typed import Record
 from ..runs import names, statements
 from ..runs.ledger import LedgerRecord

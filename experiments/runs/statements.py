@@ -14,7 +14,7 @@ import tff_mf
 from tff_mf.base.errors import InputValueError
 from tff_mf.base.strict_json import finite
 
-from ..output.text import up
+from ..output.console import up
 from ..output.typed import Count, Number, OpenUnit, Record
 from ..sampling import ObservedParticipation
 
