@@ -8,9 +8,9 @@ import _peer
 import _settings
 import numpy as np
 
+from tff_mf.experiments.data import data_file, most_used_words
 from tff_mf.experiments.runs.settings import RunSettings
 from tff_mf.experiments.training import evaluation, task
-from tff_mf.experiments.training.datasets import named_data, sqlite
 
 
 def words_of(case: _peer.Case, settings: RunSettings) -> np.ndarray:
@@ -19,8 +19,8 @@ def words_of(case: _peer.Case, settings: RunSettings) -> np.ndarray:
     if case.full:
         length = evaluation.SEQUENCE_LENGTH + 1
         return np.random.default_rng(0).integers(1, case.vocab_size + 1, (number, length)).reshape(shape)
-    data = named_data.data_file("pydoc")
-    vocabulary = list(sqlite.load_word_counts(data, case.vocab_size))
+    data = data_file("pydoc")
+    vocabulary = most_used_words(data, case.vocab_size)
     chunks = evaluation.Evaluator(settings, data, vocabulary).tokens("train", most=number)
     return np.concatenate([chunk.words for chunk in chunks]).astype(np.int64).reshape(shape)
 

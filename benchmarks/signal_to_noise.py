@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 import tff_mf
-from tff_mf.experiments.training.datasets import pydoc, sqlite
+from tff_mf.experiments.data import most_used_words, texts, write_pydoc
 from tff_mf.planning import MechanismSetting, by_name
 
 RESULTS = pathlib.Path("build") / "results"
@@ -82,11 +82,11 @@ def main() -> None:
     given = parser.parse_args()
     given.out.parent.mkdir(parents=True, exist_ok=True)
     if not given.data.exists():
-        pydoc.write_pydoc(given.data)
+        write_pydoc(given.data)
     rows = [json.loads(line) for line in given.out.read_text().splitlines()] if given.out.is_file() else []
     fields = [field.name for field in dataclasses.fields(Point)]
     done = [{name: row[name] for name in fields} for row in rows]
-    vocabulary = list(sqlite.load_word_counts(given.data, WORDS))
+    vocabulary = most_used_words(given.data, WORDS)
     clients = list(_sentences(given.data, "train", vocabulary).values())
     test = np.concatenate(list(_sentences(given.data, "test", vocabulary).values()))
     test = np.random.default_rng(0).permutation(test)[:TEST_SENTENCES]
@@ -136,7 +136,7 @@ def _sentences(data: pathlib.Path, split: str, vocabulary: list[str]) -> dict[st
     query = "SELECT client_id, serialized_example_proto FROM examples WHERE split_name = ?"
     with contextlib.closing(sqlite3.connect(data)) as connection:
         clients, examples = zip(*connection.execute(query, [split]), strict=True)
-    for client, text in zip(clients, sqlite.texts(examples), strict=True):
+    for client, text in zip(clients, texts(examples), strict=True):
         words = [begin, *(number[word] for word in text.split()), end][: LENGTH + 1]
         found[client].append(words + [0] * (LENGTH + 1 - len(words)))
     return {client: np.array(own, np.int32) for client, own in found.items()}

@@ -34,6 +34,7 @@ from tff_mf.base.errors import InputValueError
 from tff_mf.numerics.digits import percent
 
 from . import reports
+from .data import check_dataset, data_file
 from .output import files, progress, typed
 from .output.typed import Number, Record
 from .runs import folders, statements
@@ -42,7 +43,6 @@ from .runs.names import CHECKPOINTS, COHORTS, METRICS, REPORT, SUMMARY
 from .runs.run_record import read_record
 from .runs.settings import FIELDS, FLAG, PRESETS, SQLITE, Layer, RunSettings, as_toml, laid, read_toml
 from .runs.statements import REFUSED, Claim
-from .training.datasets import named_data
 
 SPECS = pathlib.Path(__file__).parent / "specs"
 RESULT, TABLE = "comparison.json", "comparison.md"
@@ -210,7 +210,7 @@ def _checked(settings: RunSettings, path: pathlib.Path) -> RunSettings:
     if settings.epsilon is None and settings.noise_multiplier is None:
         raise InputValueError(f"{path}: epsilon and noise_multiplier are both missing: give one of them.")
     settings.check()
-    named_data.check_dataset(settings.dataset)
+    check_dataset(settings.dataset)
     return settings
 
 
@@ -273,7 +273,7 @@ def run_comparison(
     validation.whole("jobs", jobs)
     datasets = {run.settings.dataset for run in read(spec, dataset=dataset)}
     folders.continued_folder(out)
-    data_of = {name: named_data.data_file(name).absolute() for name in sorted(datasets)}
+    data_of = {name: data_file(name).absolute() for name in sorted(datasets)}
     planned = read(spec, data_of, dataset=dataset)
     for name in ("runs", "configurations", "mechanisms", "logs"):
         (out / name).mkdir(exist_ok=True)

@@ -14,7 +14,7 @@ import pytest
 
 pytest.importorskip("tensorflow_privacy")
 
-from tff_mf.experiments.training.datasets import pydoc
+from tff_mf.experiments.data import write_pydoc
 
 HERE = pathlib.Path(__file__).resolve().parents[1]
 PAGES = [HERE / "README.md", *sorted((HERE / "docs").rglob("*.md"))]
@@ -56,7 +56,7 @@ def test_every_benchmark_that_a_page_names_is_run():
 def test_a_benchmark_runs_to_its_last_line(line, tmp_path):
     if "{folder}/data" in APPENDED[line]:
         # All of the text takes a minute.
-        pydoc.write_pydoc(tmp_path / "data", ["scipy"])
+        write_pydoc(tmp_path / "data", ["scipy"])
     command = [sys.executable, *shlex.split(f"{line} {APPENDED[line].format(folder=tmp_path)}")]
     done = subprocess.run(command, cwd=HERE, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr[-2000:]

@@ -10,6 +10,7 @@ import rich_click as click
 import tff_mf
 from tff_mf.base import required_packages
 
+from ..data import check_dataset, data_file
 from ..output.console import Block, Facts
 from ..runs import folders, statements
 from ..runs.folders import ExecutionSettings
@@ -71,7 +72,6 @@ def train(
     settings = layer.settings()
     from .. import signal_to_noise
     from ..output import progress
-    from ..training.datasets import named_data
 
     privacy = _planned(settings, path, insecure_seed, resume=resume, without_epsilon=without_epsilon)
     if chosen and chosen.notes:
@@ -82,7 +82,7 @@ def train(
     if signal.hopeless and not (force or resume):
         click.echo("Continue anyway with --force.", err=True)
         raise SystemExit(1)
-    data = named_data.data_file(settings.dataset)
+    data = data_file(settings.dataset)
     with progress.rounds(settings.rounds, pathlib.Path(settings.mechanism).stem) as on_round:
         # In seconds, in which the bar is there.
         from ... import aggregators
@@ -113,7 +113,6 @@ def _planned(
     """Returns the privacy plan of a run; what can be refused is, all at once, before a mechanism is optimized."""
     from ..runs import run_record
     from ..runs.settings import check_together
-    from ..training.datasets import named_data
 
     begun = run_record.begun_record(folder) if resume else None
 
@@ -121,12 +120,7 @@ def _planned(
         if not without_epsilon:
             statements.check_asked(noise_multiplier=settings.noise_multiplier, insecure_seed=insecure_seed)
 
-    def check_data() -> None:
-        data = named_data.check_dataset(settings.dataset)
-        if data is not None and not resume:
-            named_data.check_sizes(settings, data, without_epsilon=without_epsilon)
-
-    checks = [check_noise, check_data]
+    checks = [check_noise, lambda: check_dataset(settings.dataset)]
     if not resume:
         checks += [settings.check, lambda: folders.check_new(folder)]
     check_together(checks)

@@ -9,9 +9,9 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from ..data import TRAIN, client_ids, first_examples
 from ..runs.settings import RunSettings
 from ..sampling.data_source import Clients
-from .datasets import sqlite
 
 _stackoverflow = tff.simulation.baselines.stackoverflow
 SEQUENCE_LENGTH = _stackoverflow.DEFAULT_SEQUENCE_LENGTH
@@ -57,7 +57,7 @@ class ClientBatches(Clients):
 
     def __init__(self, settings: RunSettings, data: pathlib.Path, vocabulary: Sequence[str]) -> None:
         words = tff.TensorType(np.int64, [None, SEQUENCE_LENGTH])
-        super().__init__(sqlite.clients(data, sqlite.TRAIN), tff.StructWithPythonType([words, words], tuple))
+        super().__init__(client_ids(data, TRAIN), tff.StructWithPythonType([words, words], tuple))
         self._data, self._word_ids = data, build_word_ids(vocabulary)
         self._batch_size, self._most = settings.batch_size, settings.max_examples
         self._order = functools.cache(_order(settings.max_examples, settings.client_epochs, settings.seed))
@@ -65,7 +65,7 @@ class ClientBatches(Clients):
     def read(self, clients: Sequence[str]) -> list[list[Batch]]:
         """Returns the batches of each client: words and the words after them, int64 `[sentences, 20]` each."""
         # A full buffer, and as many sentences again, take its place: later ones cannot be among the first.
-        examples = sqlite.first_examples(self._data, sqlite.TRAIN, clients, most=2 * self._most)
+        examples = first_examples(self._data, TRAIN, clients, most=2 * self._most)
         chosen = [[own[index] for index in self._order(len(own))] for own in examples]
         words, _ = self._word_ids(tf.constant(list(itertools.chain(*chosen)), tf.string))
         rows = words.numpy().astype(np.int64)

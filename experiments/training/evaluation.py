@@ -9,13 +9,14 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_mf.base import strict_json
+from tff_mf.base.errors import InputValueError
 
+from ..data import TEST, chunks, number_of_sentences
 from ..runs import metrics
 from ..runs.metrics import Quality
 from ..runs.settings import ALL, RunSettings
 from . import task
 from .client_batches import SEQUENCE_LENGTH, build_word_ids
-from .datasets import named_data, sqlite
 
 _stackoverflow = tff.simulation.baselines.stackoverflow
 
@@ -72,7 +73,12 @@ class Evaluator:
     """
 
     def __init__(self, settings: RunSettings, data: pathlib.Path, vocabulary: Sequence[str]) -> None:
-        named_data.check_test_sentences(settings, data)
+        number = number_of_sentences(data, TEST)
+        if settings.validation_split == TEST and number <= settings.evaluation_examples:
+            raise InputValueError(
+                f"evaluation_examples={settings.evaluation_examples} leaves no test sentences: the test clients have "
+                f"{number}, and with validation_split='test' the first of them are for validation; give fewer."
+            )
         self._settings, self._data = settings, data
         special = _stackoverflow.word_prediction_preprocessing.get_special_tokens(len(vocabulary))
         self._tokenize = build_word_ids(vocabulary)
@@ -84,7 +90,7 @@ class Evaluator:
 
     def tokens(self, split: str, *, skip: int = 0, most: int | None = None) -> Iterator[Tokens]:
         """Yields sentences of a split as words, some thousand at a time, as TFF's preprocessing makes them."""
-        for chunk in sqlite.chunks(self._data, split, skip=skip, most=most):
+        for chunk in chunks(self._data, split, skip=skip, most=most):
             words, lengths = self._tokenize(tf.constant(chunk))
             yield Tokens(words.numpy(), lengths.numpy())
 
@@ -95,10 +101,10 @@ class Evaluator:
     def conclude(self, weights: Sequence[np.ndarray], history: Sequence[Mapping[str, float]]) -> Quality:
         """Returns how good the final model is, given the metrics of each evaluated round."""
         split, all_examples = self._settings.validation_split, self._settings.test_examples
-        skip = self._settings.evaluation_examples if split == sqlite.TEST else 0
+        skip = self._settings.evaluation_examples if split == TEST else 0
         most = None if all_examples == ALL else int(all_examples)
         # Streamed: a test split may have millions of sentences.
-        tested = self.measure(weights, self.tokens(sqlite.TEST, skip=skip, most=most))
+        tested = self.measure(weights, self.tokens(TEST, skip=skip, most=most))
         curve = [(int(row[metrics.ROUND]), row[ACCURACY]) for row in history]
         return Quality(
             accuracy=tested.metrics[ACCURACY],

@@ -20,6 +20,7 @@ from tff_mf.base.errors import InputValueError
 from ... import aggregators
 from ...aggregators.resident.worker import cores
 from .. import reports, sampling
+from ..data import SPLITS, client_ids, most_used_words
 from ..guard import RunGuard
 from ..guard.rounds import Computing, Rounds
 from ..output import files
@@ -33,7 +34,6 @@ from ..runs.run_record import begun_record
 from ..runs.settings import RunSettings
 from ..sampling.data_source import CohortReader
 from .client_batches import ClientBatches
-from .datasets import sqlite
 from .evaluation import METRICS as COLUMNS
 from .evaluation import Evaluator
 from .learning_process import build_process, clip_norm_of
@@ -93,7 +93,7 @@ def prepare(
         run: The identifier of a run with secret cohorts that is resumed.
         without_epsilon: Whether to train although no ε can be stated.
     """
-    training, heldout, test = (sqlite.clients(sqlite.checked(data), split) for split in sqlite.SPLITS)
+    training, heldout, test = (client_ids(data, split) for split in SPLITS)
     drawn = {
         "sampling": _drawn_by(settings, privacy, len(training)),
         "client_ids": training,
@@ -110,7 +110,7 @@ def prepare(
             population=reported_population(privacy, cohorts, logged=secret is None),
             observed=cohorts.observed(),
         )
-    vocabulary = list(sqlite.load_word_counts(data, settings.vocab_size))
+    vocabulary = most_used_words(data, settings.vocab_size)
     language_task = build_task(settings, vocabulary)
     _check_grid(privacy, cohorts, language_task)
     process, aggregator = build_process(settings, privacy, language_task)

@@ -80,10 +80,10 @@ def whole_run(once_for_all) -> tuple[pathlib.Path, dict[str, Any]]:
 @pytest.fixture(scope="session")
 def small_data(once_for_all) -> pathlib.Path:
     """A small data set of real text, made as the whole one is."""
-    from tff_mf.experiments.training.datasets.pydoc import write_pydoc
+    from tff_mf.experiments.data import write_pydoc
 
     def write(folder: pathlib.Path) -> pathlib.Path:
-        write_pydoc(folder / "small.sqlite", ["scipy"], progress=False)
+        write_pydoc(folder / "small.sqlite", ["scipy"])
         return folder / "small.sqlite"
 
     return once_for_all("small", write)

@@ -14,13 +14,13 @@ import numpy as np
 from scipy import stats
 
 import tff_mf
+from tff_mf.experiments import data as data_files
 from tff_mf.experiments import reports
 from tff_mf.experiments.cli import cli
 from tff_mf.experiments.runs.ledger import read_ledger
 from tff_mf.experiments.runs.names import LEDGER
 from tff_mf.experiments.runs.settings import RunSettings
 from tff_mf.experiments.sampling.settings import SamplingSettings, parameters_of
-from tff_mf.experiments.training.datasets import sqlite
 
 
 def drawn(word: str, **numbers: Any) -> SamplingSettings:
@@ -81,11 +81,7 @@ def rows(path: pathlib.Path) -> list[dict[str, str]]:
 
 def write_sentences(path: pathlib.Path, sizes: Mapping[tuple[str, str], int], text: Callable[[], str]) -> None:
     """Writes a data set in which each client of a split has a number of sentences."""
-
-    def examples(size: int) -> list[dict[str, Any]]:
-        return [{**dict.fromkeys(sqlite.FEATURES, ""), "score": 0, "tokens": text()} for _ in range(size)]
-
-    sqlite.write(path, ((name, split, examples(size)) for (name, split), size in sizes.items()))
+    data_files.write(path, {(split, name): [text() for _ in range(size)] for (name, split), size in sizes.items()})
 
 
 def by_tff(path: pathlib.Path, split: str) -> Any:
@@ -93,8 +89,7 @@ def by_tff(path: pathlib.Path, split: str) -> Any:
     import tensorflow as tf
     import tensorflow_federated as tff
 
-    kinds = {name: "int64" if name == "score" else "string" for name in sqlite.FEATURES}
-    spec = {name: tf.TensorSpec([], kind) for name, kind in kinds.items()}
+    spec = {"tokens": tf.TensorSpec([], tf.string)}
     return tff.simulation.datasets.load_and_parse_sql_client_data(str(path), spec, split_name=split)
 
 

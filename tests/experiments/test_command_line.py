@@ -152,11 +152,11 @@ import sys
 from tff_mf import InputError
 from tff_mf.experiments import sampling
 from tff_mf.experiments.cli import account, cli
-from tff_mf.experiments.training.datasets import sqlite
+from tff_mf.experiments.data import data_file
 
 sampling.plan_cohorts
 try:
-    sqlite.checked(sys.argv[1])
+    data_file(sys.argv[1])
 except InputError:
     cli.main(sys.argv[2:], standalone_mode=False)
     assert not [name for name in sys.modules if name.startswith(("tensorflow", "jax", "matplotlib"))]

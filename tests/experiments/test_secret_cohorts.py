@@ -8,8 +8,8 @@ import pytest
 
 import tff_mf
 from tff_mf.experiments import reports
+from tff_mf.experiments.data import TRAIN, client_ids
 from tff_mf.experiments.runs import folders, names
-from tff_mf.experiments.training.datasets import sqlite
 
 from . import secret_runs, small_runs
 from .shared import drawn, invoke
@@ -24,7 +24,7 @@ KILLED = ["--mechanism", "blt", "--sampling", "balls-in-bins", "--secret-cohorts
 
 def check(folder, word, data):
     """Nothing shows who took part, and the run states the amplified ε."""
-    clients = sqlite.clients(data, sqlite.TRAIN)
+    clients = client_ids(data, TRAIN)
     record, report = reports.read_record(folder), reports.read(folder / names.REPORT)
     # The same object drew and is accounted for; a client's ε is smaller than for whoever knows the cohorts.
     sampling = drawn(word).drawn_by(population=len(clients), clients_per_round=3)

@@ -9,11 +9,11 @@ import tensorflow_federated as tff
 
 import tff_mf
 from tff_mf.base.errors import InputTypeError, InputValueError
+from tff_mf.experiments import data as data_files
 from tff_mf.experiments.guard._client_data import DataOfClients
 from tff_mf.experiments.runs.metrics import smoothed
 from tff_mf.experiments.sampling import data_source
 from tff_mf.experiments.training import client_batches, evaluation, task
-from tff_mf.experiments.training.datasets import sqlite
 
 from .shared import by_tff, small_settings, write_sentences
 
@@ -130,12 +130,12 @@ def test_sentences_are_in_the_order_of_the_papers_code_as_words_of_tffs_preproce
     of_tff = by_tff(data, "test").create_tf_dataset_from_all_clients(seed=0)
     expected = [example["tokens"].decode() for example in of_tff.as_numpy_iterator()]
     assert len(set(expected)) > 20
-    assert sqlite.number_of_sentences(data, "test") == len(expected) == 45
+    assert data_files.number_of_sentences(data, "test") == len(expected) == 45
     for size, skip, most in ((1, 0, None), (7, 10, 20), (100, 0, 30), (16, 5, None)):
-        chunks = list(sqlite.chunks(data, "test", skip=skip, most=most, size=size))
-        assert [text for chunk in chunks for text in sqlite.texts(chunk)] == expected[skip:][:most]
+        chunks = list(data_files.chunks(data, "test", skip=skip, most=most, size=size))
+        assert [text for chunk in chunks for text in data_files.texts(chunk)] == expected[skip:][:most]
         assert all(len(chunk) == size for chunk in chunks[:-1])
-    assert list(sqlite.chunks(data, "test", skip=45)) == []
+    assert list(data_files.chunks(data, "test", skip=45)) == []
     spec = baselines.ClientSpec(num_epochs=1, batch_size=45, shuffle_buffer_size=1)
     words, targets = preprocessing.create_preprocess_fn(spec, VOCABULARY)(of_tff).get_single_element()
     (found,) = evaluator(data, "conv").tokens("test")

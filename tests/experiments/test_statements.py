@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 
 import tff_mf
 from tff_mf.experiments import reports
+from tff_mf.experiments.data import TRAIN, client_ids
 from tff_mf.experiments.output import typed
 from tff_mf.experiments.runs import statements
 from tff_mf.experiments.runs.statements import Reason
 from tff_mf.experiments.sampling import ObservedParticipation
 from tff_mf.experiments.training import program
-from tff_mf.experiments.training.datasets import sqlite
 from tff_mf.numerics import digits
 
 from .shared import invoke, small_settings
@@ -361,7 +361,7 @@ def test_clients_of_the_log_count_where_they_stand_for_more(small_data):
     """A report takes who is in the log for the population, which may then be larger than with all clients."""
     from tff_mf.experiments.training import program
 
-    clients = len(sqlite.clients(small_data, sqlite.TRAIN))
+    clients = len(client_ids(small_data, TRAIN))
     plan = tff_mf.plan(**{**PLAN, "cohort": clients // 2}, noise_multiplier=3.0, delta=1e-6)
     settings = small_settings(plan)
     prepared = program.prepare(settings, plan, small_data)

@@ -10,7 +10,7 @@ import crashes
 import tensorflow as tf
 from outcomes import told
 
-from tff_mf.experiments.training.datasets.pydoc import write_pydoc
+from tff_mf.experiments.data import write_pydoc
 
 # At how many events each command is struck; None for all of them.
 _ANY: dict[str, int | None] = {"SIGKILL": None, "Ctrl-C": 3, "disk full (ENOSPC)": 3}
@@ -42,7 +42,7 @@ def main() -> None:
     # Not a TemporaryDirectory, which every fork would remove at its end.
     work = pathlib.Path(tempfile.mkdtemp())
     try:
-        write_pydoc(work / "small.sqlite", ["scipy"], progress=False)
+        write_pydoc(work / "small.sqlite", ["scipy"])
         chosen = {name: counts[name] for name in given.command or counts}
         found = crashes.run_all(work / "small.sqlite", work / "crashes", chosen, given.seed)
         survived = told(found, given.out, given.junit)

@@ -1,1 +1,0 @@
-"""Data sets of text by client, as files in the format that StackOverflow ships in."""
