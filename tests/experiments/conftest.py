@@ -111,9 +111,9 @@ def bundle(small_data, once_for_all) -> Bundle:
 
 def _exported(small_data: pathlib.Path, root: pathlib.Path) -> dict[str, Any]:
     from tff_mf.experiments import reports
+    from tff_mf.experiments.data import most_used_words
     from tff_mf.experiments.runs.settings import RunSettings
     from tff_mf.experiments.training import deployment
-    from tff_mf.experiments.training.datasets import sqlite
 
     sizes = {"vocab_size": 60, "embedding_size": 4, "units": 4, "batch_size": 2, "max_examples": 4}
     settings = RunSettings(
@@ -133,7 +133,7 @@ def _exported(small_data: pathlib.Path, root: pathlib.Path) -> dict[str, Any]:
     # As a run that was stopped before its first round.
     run, plan = root / "run", settings.privacy_plan(settings.build_mechanism())
     reports.write_record(run, plan, settings=settings, server_learning_rate=settings.chosen_rate(plan))
-    (run / "vocabulary.json").write_text(json.dumps(list(sqlite.load_word_counts(small_data, 60))))
+    (run / "vocabulary.json").write_text(json.dumps(most_used_words(small_data, 60)))
     handler = logging.handlers.BufferingHandler(10**6)
     handler.setLevel(logging.WARNING)
     logging.getLogger("tff_mf").addHandler(handler)
