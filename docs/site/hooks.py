@@ -33,7 +33,7 @@ TABLES = {"frontier.csv": "Error over memory", "figures.csv": "The papers' figur
 # What a page of the reference has beside the public names of its module.
 ALSO = {
     # Functions in modules of the same name.
-    "tff_mf": ["tff_mf.accounting.epsilon.guarantee", "tff_mf.planning.plan.plan"],
+    "tff_mf": ["tff_mf.accounting.epsilon.epsilon", "tff_mf.accounting.epsilon.guarantee", "tff_mf.planning.plan.plan"],
     "tff_mf.conformance": ["tff_mf.conformance.check.check"],
     "tff_mf.noise.numpy": ["tff_mf.noise._keyed.KeyedStream"],
     # It loads them when it is asked for them.
