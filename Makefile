@@ -32,14 +32,14 @@ PIP := -m pip install --quiet --disable-pip-version-check --no-compile
 BEHIND := nice -n 19
 TWO := -n 2 --dist loadfile
 
-.PHONY: help venv demo test test-core test-flower test-frameworks test-main test-interpreters lint faults faults-short fuzz check-long docs release format clean
+.PHONY: help venv demo test test-core test-flower test-frameworks test-main test-interpreters lint faults fuzz check-long docs release format clean
 
 help:
 	@echo "make demo        train with correlated and with independent noise, and compare (about a minute on 2 cores after installation)"
-	@echo "make test        run what CI runs: format, lint, types, tests in four environments, a few faults"
+	@echo "make test        run what CI runs: format, lint, types, tests in four environments"
 	@echo "                 test-main, test-core, test-flower, test-frameworks: the tests of one environment"
-	@echo "make check-long  run all of that without CI's sampling, and faults, and fuzz (two hours)"
-	@echo "make faults      strike each command at each of its writes, fsyncs and renames (half an hour); faults-short: at a few"
+	@echo "make check-long  run all of that without CI's sampling, which strikes runs at each write, and fuzz (two hours)"
+	@echo "make faults      strike a run at each of its writes, fsyncs and renames (an hour)"
 	@echo "make fuzz        hundreds of thousands of damaged and forged files for all readers (half an hour)"
 	@echo "make docs        build the documentation site, build/site/index.html, and check its links and its independence"
 	@echo "make release     build dist/: source distribution, wheel and bill of materials (CycloneDX)"
@@ -127,7 +127,7 @@ demo: $(READY)
 	$(BIN)/tff-mf demo --out runs/demo
 
 # The matrices of the tests are small: threads of BLAS would wait for each other longer than they work.
-TESTED := test test-core test-flower test-frameworks test-main faults faults-short fuzz check-long
+TESTED := test test-core test-flower test-frameworks test-main faults fuzz check-long
 $(TESTED): export OPENBLAS_NUM_THREADS = 1
 $(TESTED): export OMP_NUM_THREADS = 1
 # What tests download or make stays in the checkout.
@@ -136,7 +136,7 @@ $(TESTED): export TFF_MF_CACHE = $(CURDIR)/.cache/tff-mf
 # All at once, so that no core waits while TensorFlow is installed, nor for the last file of a few tests. What takes
 # longest is first.
 test:
-	$(MAKE) -j3 --keep-going --output-sync test-main test-core test-flower test-frameworks lint faults-short
+	$(MAKE) -j3 --keep-going --output-sync test-main test-core test-flower test-frameworks lint
 
 test-main: $(READY)
 	$(BIN)/pytest $(TWO) $(LONG) --junitxml=$(RESULTS)/tests.xml
@@ -159,10 +159,7 @@ test-interpreters: $(READY)
 	$(BIN)/python tests/installation.py $(if $(LONG),--with-tff,--quick)
 
 faults: $(READY)
-	$(BIN)/python tests/faults --out build/faults.md
-
-faults-short: $(READY)
-	nice $(BIN)/python tests/faults --short --junit $(RESULTS)/faults.xml
+	$(BIN)/pytest --long tests/faults
 
 fuzz: $(READY)
 	TFF_MF_FUZZ=100 $(BIN)/pytest tests/test_readers.py
@@ -174,7 +171,6 @@ lint: $(READY)
 
 check-long:
 	$(MAKE) LONG=--long lint test-core test-flower test-frameworks test-main test-interpreters
-	$(MAKE) faults
 	$(MAKE) fuzz
 
 format: $(READY)

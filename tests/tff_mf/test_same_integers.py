@@ -17,32 +17,23 @@ from . import same_integers
 # Written by `json.dump(same_integers.stored(), file, indent=1)`. Another hash is other noise for the same keys: states
 # and keys of earlier runs then cannot be continued.
 STORED = json.loads((pathlib.Path(__file__).parent / "same_integers.json").read_text())
-INTEGERS = ("integers", "numbers")
-BORDERS = {name: each["borders"] for name, each in STORED.items()}
 FILE = "tests/tff_mf/same_integers.py"
 EACH = environments.cases("oldest")
 
 
 @functools.cache
 def here():
-    return same_integers.same_everywhere(BORDERS)
+    return same_integers.in_numpy()
 
 
 def test_integers_are_those_that_are_stored():
     """With the newest NumPy, and with the pinned one beside TensorFlow."""
-    found = {name: {key: each[key] for key in INTEGERS} for name, each in here()["numpy"].items()}
-    assert found == {name: {key: each[key] for key in INTEGERS} for name, each in STORED.items()}
-
-
-def test_decisions_change_where_they_are_stored_to_change():
-    for (name, attribute), (before, after) in here()["decisions"].items():
-        assert (before != after) == (BORDERS[name][attribute] is not None), (name, attribute)
+    assert {name: {key: found[key] for key in STORED[name]} for name, found in here().items()} == STORED
 
 
 @pytest.mark.parametrize("environment", EACH)
 def test_numpy_gives_the_same_on_other_machines(environment):
-    there = environments.call(environment, FILE, "same_everywhere", BORDERS)
-    assert there == here()
+    assert environments.call(environment, FILE, "in_numpy") == here()
 
 
 # In CI one mechanism of each recursion: tests of streams compare TensorFlow with NumPy, which gives the same above.
@@ -56,25 +47,19 @@ def test_tensorflow_gives_the_same_on_other_machines(environment, request):
     }
 
 
-def test_near_ties_are_near():
-    recursion = same_integers.recursion_of(same_integers.near_ties()["low rank, near ties"], same_integers.TIE_STDDEV)
-    assert recursion.coefficient_bits == same_integers.TIE_BITS
-    assert same_integers.ties(recursion) == 256
-
-
 def test_other_numbers_are_refused(monkeypatch):
-    """A machine that computes C otherwise in last bits, and so rounds some entries otherwise, continues no state."""
-    name = "low rank, near ties"
-    mechanism = same_integers.near_ties()[name]
-    state = same_integers.stream_of(name, mechanism).init()
+    """A machine that computes C otherwise, and so rounds some entries otherwise, continues no state."""
+    mechanism = same_integers.mechanisms()["low rank"]
+    state = same_integers.stream_of(mechanism).init()
     rounded = grid.Rows.rounded
 
     def moved(bounds, bits):
-        return rounded(grid.Rows(bounds.mechanism, bounds.encoder_rows * (1 + 1e-15), banded=True), bits)
+        rows = bounds.encoder_rows * np.linspace(1, 1 + 1e-4, bounds.encoder_rows.shape[-1])
+        return rounded(grid.Rows(bounds.mechanism, rows, banded=True), bits)
 
     monkeypatch.setattr(grid.Rows, "rounded", moved)
     with pytest.raises(tff_mf.InputError, match="other noise"):
-        same_integers.stream_of(name, mechanism).next(state)
+        same_integers.stream_of(mechanism).next(state)
 
 
 @pytest.mark.parametrize("rounds", [1, 2, 127, 128, 129, 300])

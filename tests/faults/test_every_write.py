@@ -1,0 +1,135 @@
+"""A run that is struck at any of its writes, fsyncs and renames goes on to its end, and releases no round twice."""
+
+import csv
+import json
+import pathlib
+
+import pytest
+import safetensors.numpy
+
+pytest.importorskip("tensorflow_federated")
+
+from tff_mf.base import files
+from tff_mf.experiments import reports
+from tff_mf.experiments.training.datasets import pydoc
+
+HERE = pathlib.Path(__file__).parent
+# An hour: tests/experiments/test_recovery.py and test_private_training.py strike at some, and end in the same way.
+pytestmark = pytest.mark.long
+
+PROGRAM = """
+import sys
+sys.path.append({here!r})
+import striking
+folder, counted, number, fault = (sys.argv.pop(1) for _ in range(4))
+striking.armed(folder, counted, int(number), fault)
+from {module} import main
+main()
+"""
+# One sentence a client, since the order of more is random.
+TRAIN = """train --force --mechanism production:b100 --noise-multiplier 0.01 --set insecure_seed=7 --without-epsilon
+--rounds 9 --clients-per-round 4 --min-sep 2 --max-participations 5 --delta 1e-6 --set model=conv --set vocab_size=100
+--set embedding_size=4 --set units=4 --set max_examples=1 --set batch_size=1 --set evaluate_every=4
+--set evaluation_examples=20 --set checkpoint_every=2"""
+
+
+def ledger(folder):
+    path = folder / "ledger.jsonl"
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def released_twice(folder):
+    """The rounds that ran again after they were released."""
+    released, again = set(), []
+    for entry in ledger(folder):
+        if entry["kind"] == "released":
+            released.add(entry["round"])
+        if entry["kind"] == "begun" and entry["round"] in released:
+            again.append(entry["round"])
+    return again
+
+
+class Training:
+    """`tff-mf train`, whose noise follows from a seed, so that its end is that of an undisturbed run."""
+
+    module = "tff_mf.experiments.cli"
+
+    def __init__(self, work):
+        self.data = work / "small.sqlite"
+        pydoc.write_pydoc(self.data, ["scipy"], progress=False)
+
+    def arguments(self, folder):
+        begun = folder.is_dir() and set(folder.iterdir()) - {folder / ".lock", *files.unfinished(folder)}
+        place = ["--dataset", f"sqlite:{self.data}", "--out", str(folder)]
+        return [*TRAIN.split(), *place, *(["--resume"] if begun else [])]
+
+    def end(self, folder):
+        with (folder / "metrics.csv").open(newline="") as file:
+            measured = [(row["round"], row["loss"]) for row in csv.DictReader(file)]
+        summary = json.loads((folder / "summary.json").read_text())
+        took_part = {(each["round"], client) for each in ledger(folder) for client in each.get("clients", ())}
+        return measured, {**summary, "seconds": None}, took_part
+
+
+class Private:
+    """A loop over `private_fed_avg`, whose cohorts follow from a key that no two runs share."""
+
+    module = "private_run"
+
+    def __init__(self, work):
+        pass
+
+    def arguments(self, folder):
+        return [str(folder)]
+
+    def end(self, folder):
+        log = json.loads((folder / "report.json").read_text())["log"]
+        model = safetensors.numpy.load_file(folder / "model.safetensors")
+        clients = {client for each in ledger(folder) for client in each.get("clients", ())}
+        return log["released"], log["has_ended"], {name: value.shape for name, value in model.items()}, clients
+
+
+class Target:
+    """A run, and what an undisturbed one of it does."""
+
+    def __init__(self, run, work, forks):
+        self.run, self.work, self.forks = run, work, forks
+        status, self.events = self.ran(work / "undisturbed")
+        assert status == 0, (work / "log").read_text()
+        self.end = run.end(work / "undisturbed")
+
+    def ran(self, folder, number=0, fault="SIGKILL"):
+        """The exit status, and how many changes were counted."""
+        counted = self.work / "counted"
+        counted.write_bytes(b"")
+        arguments = [str(folder), str(counted), str(number), fault, *self.run.arguments(folder)]
+        with (self.work / "log").open("w") as log:
+            code = PROGRAM.format(here=str(HERE), module=self.run.module)
+            started = self.forks.start(code, arguments, stdout=log.fileno(), stderr=log.fileno())
+            return started.wait(timeout=600), counted.stat().st_size
+
+    def is_at_its_end(self, folder):
+        whole = (folder / "report.json").exists() and (folder / "model.safetensors").exists()
+        return whole and reports.check(folder).problems == [] and list((folder / "checkpoints").glob("*")) == []
+
+
+@pytest.fixture(scope="module", params=[Training, Private])
+def target(request, tmp_path_factory, forks):
+    work = tmp_path_factory.mktemp(request.param.__name__)
+    return Target(request.param(work), work, forks)
+
+
+@pytest.mark.parametrize("fault", ["SIGKILL", "SIGINT", "SIGTERM", "ENOSPC"])
+def test_a_run_that_is_struck_goes_on_to_the_same_end(target, fault, tmp_path):
+    events = range(1, target.events + 1)
+    for number in events if fault == "SIGKILL" else events[:: len(events) // 3]:
+        folder = tmp_path / str(number)
+        # Struck once more while it goes on.
+        for place in (number, number, 0):
+            status, _ = target.ran(folder, place, fault)
+            assert "Traceback" not in (target.work / "log").read_text(), (number, fault)
+            assert released_twice(folder) == [], (number, fault)
+            if target.is_at_its_end(folder):
+                break
+        assert status == 0, (number, fault, (target.work / "log").read_text())
+        assert target.run.end(folder) == target.end
