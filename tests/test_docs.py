@@ -10,7 +10,6 @@ import pydoc
 import re
 import runpy
 import shlex
-import sys
 from collections.abc import Iterator, Sequence
 
 import pytest
@@ -18,7 +17,6 @@ import pytest
 pytest.importorskip("tensorflow_federated")
 
 import click
-from click.testing import CliRunner
 
 import tff_mf
 from tff_mf import aggregators, queries
@@ -188,22 +186,6 @@ def test_the_script_that_swaps_each_mechanism_runs(capfd):
     assert capfd.readouterr().out.count("sigma") == 9
 
 
-# Long: the page's own lines stop this script and go on, in the context that it is for. The guard sees no other.
-@pytest.mark.long
-@pytest.mark.parametrize("context", ["session", "default"])
-def test_the_pipeline_with_a_guard_runs_and_its_report_passes(tmp_path, context, capfd, monkeypatch):
-    script = DOCS / "pipeline.py"
-    monkeypatch.setattr(sys, "argv", [str(script), context, str(tmp_path / "run")])
-    runpy.run_path(str(script), run_name="__main__")
-    *rounds, headline = capfd.readouterr().out.splitlines()
-    assert [line.split(":")[0] for line in rounds] == [f"round {number}" for number in range(1, 7)]
-    (epsilon,) = re.findall(r"ε≤(\d\.\d+) at δ=0.001 .*, all 6 models; observed min-sep \d", headline)
-    assert 1 < float(epsilon) <= 8
-    done = CliRunner().invoke(cli, ["report", str(tmp_path / "run"), "--check"])
-    assert (done.exit_code, "follows from its files; ε is stated" in done.stdout) == (0, True)
-    assert json.loads((tmp_path / "run" / "report.json").read_text())["files"]["model.safetensors"]
-
-
 def headings(page):
     """Returns the anchors of a page's headings, as they are made of the text on the page."""
     text = re.sub(r"^(```|~~~).*?^\1$", "", page.read_text(), flags=re.S | re.M)
@@ -235,46 +217,12 @@ def test_every_preset_and_kind_of_sampling_is_in_the_docs():
         assert f"`{name}`" in text, f"{name} is missing in docs/experiments.md"
 
 
-RESULTS = DOCS / "results"
-
-
 def test_the_specification_of_the_page_has_the_runs_that_it_says(tmp_path):
     from tff_mf.experiments import compare
 
     (block,) = re.findall(r"^```toml\n(.*?)^```", (DOCS / "experiments.md").read_text(), re.S | re.M)
     (tmp_path / "spec.toml").write_text(block)
     assert len(compare.read(tmp_path / "spec.toml")) == 3 * 3 + 2 * 3 * 3
-
-
-def test_figures_of_results_are_what_their_command_wrote():
-    from tff_mf.experiments import compare
-    from tff_mf.experiments.output import typed
-    from tff_mf.experiments.runs import statements
-
-    page = (DOCS / "results.md").read_text()
-    result = typed.read(RESULTS / "pydoc.json", compare.ComparisonResult, "comparison")
-    assert result.runs_planned == len(compare.read(RESULTS / "pydoc.toml"))
-    _, heading, _, accuracies, *_ = compare.page(result).split("\n\n")
-    assert accuracies in page
-    for part in (heading, statements.CHOICE_OF_SETTINGS):
-        assert " ".join(part.split()) in " ".join(page.split())
-    accuracy = {level.mechanism: level.accuracy_by_seed for level in result.levels}
-    rows = re.findall(r"^\| ([\w-]+) ≥ ([\w-]+) \| (.+) \|$", page, re.M)
-    assert len(rows) >= 6
-    for upper, lower, text in rows:
-        gaps = [accuracy[upper][seed] - accuracy[lower][seed] for seed in accuracy[upper]]
-        mean, half = compare.mean_and_half_width(gaps)
-        told_apart = "**" * (abs(mean) > half)
-        assert text == f"{told_apart}{100 * mean:.2f} ± {100 * half:.2f}{told_apart}", (upper, lower)
-
-
-def test_tables_of_peers_are_of_what_was_measured():
-    page = runpy.run_path(str(HERE / "benchmarks" / "_peers_page.py"))
-    measured = json.loads((RESULTS / "performance.json").read_text())
-    text = (DOCS / "results.md").read_text()
-    assert page["filled"](text, measured) == text
-    apart = [model["apart"] for part in ("table", "full") for model in measured.get(part, {}).values()]
-    assert max(max(each.values()) for each in apart) <= 1e-5
 
 
 NAVIGATION = (HERE / "mkdocs.yml").read_text().split("\nnav:\n")[1]

@@ -11,7 +11,7 @@ pytest.importorskip("tensorflow_federated")
 
 from tff_mf.base import files
 from tff_mf.experiments import reports
-from tff_mf.experiments.training.datasets import pydoc
+from tff_mf.experiments.data import write_pydoc
 
 HERE = pathlib.Path(__file__).parent
 # An hour: tests/experiments/test_recovery.py and test_private_training.py strike at some, and end in the same way.
@@ -56,7 +56,7 @@ class Training:
 
     def __init__(self, work):
         self.data = work / "small.sqlite"
-        pydoc.write_pydoc(self.data, ["scipy"], progress=False)
+        write_pydoc(self.data, ["scipy"])
 
     def arguments(self, folder):
         begun = folder.is_dir() and set(folder.iterdir()) - {folder / ".lock", *files.unfinished(folder)}

@@ -26,8 +26,3 @@ def restarted(block, rounds, every):
         size = min(every, rounds - begin)
         whole[begin : begin + size, begin : begin + size] = block[:size, :size]
     return whole
-
-
-def slopes(function, point, step=1e-6):
-    """The derivatives of a function of an array by central differences."""
-    return np.array([(function(point + one) - function(point - one)) / (2 * step) for one in step * np.eye(len(point))])

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 import tff_mf
 from tff_mf.mechanisms import series
-from tff_mf.optimize.banded_toeplitz import ToeplitzLoss
 
 
 def lower(rounds, seed=0):
@@ -90,22 +89,6 @@ def test_quotients_over_several_blocks(rounds, bands):
     numerator = generator.standard_normal(rounds)
     quotient = series.quotient(numerator, column)
     np.testing.assert_allclose(np.convolve(column, quotient)[:rounds], numerator, atol=1e-11)
-
-
-@given(columns(), st.integers(1, 12), st.integers(1, 4), st.integers(1, 4), st.sampled_from(["rms", "max"]))
-def test_toeplitz_losses_are_those_of_the_dense_matrices(column, rounds, min_sep, max_participations, objective):
-    max_participations = min(max_participations, (rounds - 1) // min_sep + 1)
-    schema = tff_mf.MinSep(min_sep=min_sep, max_participations=max_participations)
-    optimized_for = tff_mf.OptimizedFor(rounds=rounds, participation=schema, workload=tff_mf.Momentum(momentum=0.25))
-    loss = ToeplitzLoss(optimized_for, objective)
-    falling = np.sort(np.abs(column))[::-1][:rounds]
-    public = tff_mf.rms_loss if objective == "rms" else tff_mf.max_loss
-    if max_participations == 1 or len(falling) <= min_sep:
-        free = np.array(column[: len(falling)])
-        expected = public(tff_mf.BandedToeplitz(column=free), rounds, schema, optimized_for.workload)
-        assert np.exp(loss.of_encoder(free, orthogonal=True).value) == pytest.approx(expected, rel=1e-9)
-    expected = public(tff_mf.BandedToeplitz(column=falling), rounds, schema, optimized_for.workload)
-    assert np.exp(loss.of_encoder(falling, orthogonal=False).value) == pytest.approx(expected, rel=1e-9)
 
 
 ONCE = tff_mf.SingleParticipation()

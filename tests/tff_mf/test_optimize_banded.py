@@ -8,11 +8,9 @@ from hypothesis import strategies as st
 
 import tff_mf
 from tff_mf.mechanisms import OptimizedFor
-from tff_mf.optimize._banded_loss import BandedError, inverse_diagonals
-from tff_mf.optimize.banded_toeplitz import ToeplitzLoss
 from tff_mf.problem.workloads import Workload
 
-from .oracles import schemas, slopes
+from .oracles import schemas
 
 RATES = tff_mf.LinearSchedule(warmup_rounds=2, cooldown_rounds=1, cooldown_to=0.25)
 OBJECTIVES = ("rms", "max")
@@ -48,50 +46,6 @@ WORKLOADS = [
 def settings(draw, largest=12):
     rounds = draw(st.integers(1, largest))
     return tff_mf.OptimizedFor(rounds=rounds, participation=draw(schemas(rounds)))
-
-
-def random_diagonals(rounds, bands, seed):
-    generator = np.random.default_rng(seed)
-    values = generator.standard_normal((bands, rounds)) / np.sqrt(bands)
-    values[0] = generator.uniform(0.5, 2.0, rounds)
-    return tff_mf.Banded(values=values).values.copy()
-
-
-@pytest.mark.parametrize("workload", WORKLOADS, ids=lambda workload: workload.kind)
-@pytest.mark.parametrize("rounds", [3, 8, 300])
-def test_inverses_of_workloads(workload, rounds):
-    diagonals = inverse_diagonals(workload, rounds)
-    inverse = sum(np.diag(row[: rounds - offset], -offset) for offset, row in enumerate(diagonals))
-    np.testing.assert_allclose(inverse @ workload.matrix(rounds), np.eye(rounds), atol=1e-8)
-
-
-@given(st.integers(1, 40), st.integers(1, 40), st.sampled_from(WORKLOADS), st.integers(0, 2**32 - 1))
-def test_error_and_gradient_are_those_of_the_dense_matrices(rounds, bands, workload, seed):
-    rounds = max(rounds, 3)
-    bands = min(bands, rounds)
-    values = random_diagonals(rounds, bands, seed)
-    error, gradient = BandedError(inverse_diagonals(workload, rounds))(values)
-    inverse = np.linalg.inv(tff_mf.Banded(values=values).encoder(rounds))
-    decoder = workload.matrix(rounds) @ inverse
-    assert error == pytest.approx(np.sum(np.square(decoder)), rel=1e-6)
-    by_encoder = -2 * decoder.T @ decoder @ inverse.T
-    for offset in range(bands):
-        found = gradient[offset, : rounds - offset]
-        np.testing.assert_allclose(
-            found, np.diagonal(by_encoder, -offset), rtol=1e-5, atol=1e-6 * np.abs(by_encoder).max()
-        )
-
-
-def test_error_over_many_blocks():
-    values = random_diagonals(500, 150, 0) * 0.9 ** np.arange(150)[:, None]
-    error, gradient = BandedError(inverse_diagonals(tff_mf.PrefixSum(), 500))(values)
-    decoder = np.cumsum(tff_mf.Banded(values=values).inverse(500), axis=0)
-    assert error == pytest.approx(np.sum(np.square(decoder)), rel=1e-8)
-    direction = random_diagonals(500, 150, 1)
-    above, below = (
-        BandedError(inverse_diagonals(tff_mf.PrefixSum(), 500))(values + step * direction)[0] for step in (1e-7, -1e-7)
-    )
-    assert np.sum(gradient * direction) == pytest.approx((above - below) / 2e-7, rel=1e-4)
 
 
 def convex_oracle(optimized_for, bands, *, unit):
@@ -215,14 +169,3 @@ def test_toeplitz_matrices_of_any_setting(optimized_for, bands, objective):
     assert result.bands <= bands
     assert result == tff_mf.optimize_banded_toeplitz(**arguments)
     assert tff_mf.explain_sensitivity(result, rounds, schema).exact
-
-
-@pytest.mark.parametrize("objective", OBJECTIVES)
-def test_toeplitz_gradients_are_those_of_finite_differences(objective):
-    schema = tff_mf.MinSep(min_sep=4, max_participations=3)
-    optimized_for = tff_mf.OptimizedFor(rounds=20, participation=schema, workload=tff_mf.Momentum(momentum=0.5))
-    loss = ToeplitzLoss(optimized_for, objective)
-    falling = np.array([1.0, 0.6, 0.5, 0.3, 0.2, 0.1])
-    for orthogonal in (True, False):
-        expected = slopes(lambda at, one=orthogonal: loss.of_encoder(at, orthogonal=one).value, falling)
-        np.testing.assert_allclose(loss.of_encoder(falling, orthogonal=orthogonal).gradient, expected, atol=1e-8)

@@ -6,7 +6,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tff_mf
-from tff_mf.mechanisms.series import geometric_sum, weighted_geometric_sum
 from tff_mf.optimize._blt_loss import BLTLoss
 
 PAPER = tff_mf.OptimizedFor(rounds=2052, participation=tff_mf.MinSep(min_sep=342, max_participations=6))
@@ -50,21 +49,6 @@ def dense_loss(mechanism, optimized_for, objective):
     return np.linalg.norm(encoder @ pattern) * error
 
 
-@given(st.floats(1e-12, 30.0), st.integers(0, 3000))
-def test_geometric_sums_are_sums(exponent, terms):
-    powers = np.exp(-exponent * np.arange(terms))
-    value, slope = geometric_sum(np.array(exponent), terms)
-    assert value == pytest.approx(powers.sum(), rel=1e-13)
-    # The derivative times the exponent is accurate to the rounding of the sum.
-    assert exponent * slope == pytest.approx(-exponent * (np.arange(terms) @ powers), abs=1e-14 * max(1, terms))
-    if terms:
-        weighted = 1 - np.arange(terms) / terms
-        value, slope = weighted_geometric_sum(np.array(exponent), terms)
-        assert value == pytest.approx(weighted @ powers, rel=1e-12)
-        expected = -exponent * (np.arange(terms) * weighted @ powers)
-        assert exponent * slope == pytest.approx(expected, abs=1e-12 * max(1, terms))
-
-
 def loss_of(mechanism, optimized_for, objective):
     loss = tff_mf.max_loss if objective == "max" else tff_mf.rms_loss
     return loss(mechanism, optimized_for.rounds, optimized_for.participation)
@@ -85,20 +69,6 @@ def test_loss_is_that_of_the_summed_coefficients(variables, objective):
     mechanism = tff_mf.BLT(**loss.parameters(variables)._asdict())
     # The tolerance is for θ, which is rounded to 1e-16, while 1 − θ is down to 1e-7; the loss itself is more accurate.
     assert np.exp(loss(variables)[0]) == pytest.approx(loss_of(mechanism, optimized_for, objective), rel=1e-8)
-
-
-@given(
-    variables(slowest=-30.0),
-    st.sampled_from([PAPER, setting(10**9, 10**8, 6), setting(50, 1, 50), setting(9, 2, 1), setting(2, 1, 2)]),
-    st.sampled_from(OBJECTIVES),
-)
-def test_gradient_is_that_of_finite_differences(variables, optimized_for, objective):
-    loss = BLTLoss(optimized_for, objective, len(variables) // 2)
-    step = 1e-4 * np.eye(len(variables))
-    # Fourth order, so that rounding and not the step limits the agreement.
-    steps = ((1, 8 / 12), (-1, -8 / 12), (2, -1 / 12), (-2, 1 / 12))
-    expected = [sum(weight * loss(variables + times * one)[0] for times, weight in steps) / 1e-4 for one in step]
-    np.testing.assert_allclose(loss(variables)[1], expected, atol=2e-9)
 
 
 @pytest.mark.parametrize(

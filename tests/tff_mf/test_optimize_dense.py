@@ -6,7 +6,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tff_mf
-from tff_mf.optimize import dense
 
 
 @functools.cache
@@ -74,15 +73,3 @@ def test_min_sep_has_equal_norms_and_a_larger_bound(min_sep):
     assert result.optimized_for.converged
     assert best * (1 - 1e-4) <= fixed <= result.optimized_for.search.loss
     assert "of equal norms" in result.optimized_for.search.message
-
-
-@given(st.integers(1, 6), st.integers(1, 5), st.booleans(), st.integers(0, 2**32 - 1))
-def test_the_dual_rises_along_the_residual(classes, count, equal_norms, seed):
-    """A short step along it never lowers the dual: it is the gradient, seen through a positive definite matrix."""
-    problem = dense.problem_of(np.tri(classes * count), classes, equal_norms=equal_norms)
-    generator = np.random.default_rng(seed)
-    start = dense.variables(problem, dense.start(problem))
-    here = dense.evaluate(problem, dense.point_of(problem, start + 0.05 * generator.standard_normal(len(start))))
-    vector = dense.variables(problem, here.point) + 1e-4 * here.residual
-    after = dense.evaluate(problem, dense.point_of(problem, vector))
-    assert after.value >= here.value * (1 - 1e-12)

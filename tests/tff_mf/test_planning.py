@@ -182,34 +182,6 @@ def test_a_mechanism_may_be_named(tmp_path, mechanism):
     assert plan.why == ""
 
 
-RECOMMENDED = {
-    "Poisson": POISSON,
-    "CyclicPoisson": tff_mf.CyclicPoisson(groups=2, population=1000, clients_per_round=10),
-    "BallsInBins": tff_mf.BallsInBins(groups=10),
-}
-
-
-@pytest.mark.once
-@pytest.mark.parametrize("name", RECOMMENDED)
-def test_with_secret_cohorts_the_mechanism_with_the_least_amplified_error_is_recommended(name):
-    """Within the tenth that counts as equal, at the σ that is proved for each."""
-    chosen = {"sampling": RECOMMENDED[name], "secret_cohorts": True, "epsilon": 2.0}
-    plan = planned(mechanism=None, **chosen)
-    assert plan.epsilon <= 2.0
-    assert plan.why
-    if name == "Poisson":
-        assert plan.mechanism == tff_mf.Identity()
-        return
-    assert plan.alternatives
-    of_others = planned(mechanism=tff_mf.Identity(), **chosen)
-    error = [each.noise_multiplier * tff_mf.rms_error(each.mechanism, 30) for each in (plan, of_others)]
-    assert error[0] <= compare.AS_GOOD * error[1]
-    # For balls in bins, σ of the table is an estimate.
-    named = {each.name: each.loss for each in plan.alternatives}
-    if "identity" in named:
-        assert named["identity"] == pytest.approx(error[1] / error[0], rel=0.05)
-
-
 SAVED = {
     "grid": {"epsilon": 4.0, "grid": tff_mf.Grid(bits=14, max_clients=1000), "dimension": 77, "population": 100},
     "chosen": {"mechanism": None, "epsilon": 4.0, "clip_norm": 0.25},

@@ -1,29 +1,14 @@
 """Scaled columns: matrices, sensitivity against brute force, and the searches for them."""
 
-import csv
 import dataclasses
 import math
-import pathlib
-import runpy
 
 import numpy as np
 import pytest
 import scipy.linalg
 
 import tff_mf
-from tff_mf.optimize import _descent
-from tff_mf.optimize._descent import Value
-from tff_mf.optimize.scaled_blt import ScaledBLTLoss
-from tff_mf.sensitivities.losses import round_errors
 from tff_mf.sensitivities.toeplitz import running_sums
-
-from .oracles import slopes
-
-HERE = pathlib.Path(__file__).resolve().parents[2]
-PROGRAM = runpy.run_path(str(HERE / "benchmarks" / "frontier.py"))
-PAGE = HERE / "docs" / "explanation" / "mechanisms.md"
-with (HERE / "docs" / "results" / "frontier.csv").open(encoding="utf-8", newline="") as file:
-    FRONTIER = list(csv.DictReader(file))
 
 
 def made(rounds, *, falling=False, seed=0):
@@ -72,33 +57,6 @@ def test_what_is_cast_has_the_weights_that_run(seed):
     np.testing.assert_allclose(cast.encoder(6), mechanism.encoder(6), atol=1e-5)
 
 
-def blt_loss(optimized_for, real, pairs):
-    """Returns the loss of a search, a point, and whether C may have entries below 0."""
-    variables = 2 * real + 4 * pairs + optimized_for.participation.max_participations - 1
-    return ScaledBLTLoss(optimized_for, real, pairs), 0.3 * np.random.default_rng(0).normal(size=variables) - 2, pairs
-
-
-@pytest.mark.sampled(together=2)
-@pytest.mark.parametrize("schema", [tff_mf.MinSep, tff_mf.FixedEpoch])
-@pytest.mark.parametrize(("rounds", "min_sep", "most"), [(40, 10, 4), (37, 10, 3), (40, 40, 1), (5, 1, 5)])
-@pytest.mark.parametrize("power", [1, 8])
-@pytest.mark.parametrize("start", [(0, 0), (1, 0), (2, 0), (1, 1), (2, 2)])
-def test_the_loss_of_the_search_is_the_loss_and_has_its_gradient(schema, rounds, min_sep, most, power, start):
-    participation = schema(min_sep=min_sep, max_participations=most)
-    loss, variables, bounded = blt_loss(tff_mf.OptimizedFor(rounds=rounds, participation=participation), *start)
-    value, gradient = loss(variables, power)
-    np.testing.assert_allclose(gradient, slopes(lambda at: loss(at, power).value, variables), atol=1e-8)
-
-    mechanism = loss.mechanism(variables)
-    sensitivity = tff_mf.explain_sensitivity(mechanism, rounds, participation)
-    error = np.mean(round_errors(mechanism, rounds) ** (2 * power)) ** (0.5 / power)
-    # For fixed epochs, the search has an upper bound where entries may be below 0.
-    assert np.exp(value) >= sensitivity.value * error * (1 - 1e-12)
-    if not bounded or schema is tff_mf.MinSep:
-        assert np.exp(value) == pytest.approx(sensitivity.value * error, rel=1e-12)
-    assert sensitivity.exact or bounded
-
-
 @pytest.mark.parametrize(("objective", "loss_of"), [("rms", tff_mf.rms_loss), ("max", tff_mf.max_loss)])
 @pytest.mark.parametrize(
     ("rounds", "participation"),
@@ -116,27 +74,6 @@ def test_scaled_columns_never_lose_against_the_blt(rounds, participation, object
     assert loss_of(found, rounds, participation) <= loss_of(blt, rounds, participation) * (1 + 1e-6)
     assert found.optimized_for.search.loss == pytest.approx(loss_of(found, rounds, participation))
     assert tff_mf.explain_sensitivity(found, rounds, participation).exact
-
-
-def test_bfgs_stays_where_the_function_is_finite():
-    def falling_to_a_wall(point):
-        return Value(np.inf if point[0] >= 1 else -point[0], np.array([-1.0]))
-
-    path = _descent.bfgs(falling_to_a_wall, np.zeros(1), iterations=100, tolerance=1e-10)
-    assert path.ended
-    assert 0.9 < path.variables[0] < 1
-    assert np.isfinite(path.values[-1])
-
-
-def test_the_page_of_the_frontier_says_what_its_file_does():
-    assert PROGRAM["table"](FRONTIER) in PAGE.read_text()
-    assert f"{len(FRONTIER)} rows" in " ".join(PAGE.read_text().split())
-    assert all(1.02 * float(row["ours"]) <= float(row["others"]) for row in FRONTIER)
-    for objective in ("rms", "max"):
-        bound = tff_mf.least_loss(512, tff_mf.MinSep(min_sep=64, max_participations=8), objective)
-        for row in FRONTIER:
-            if (row["loss"], row["rounds"]) == (objective, "512"):
-                assert float(row["ours"]) / bound == pytest.approx(float(row["over_bound"]), abs=1e-3)
 
 
 def test_a_short_sum_is_not_lost_beside_sums_that_it_is_no_part_of():
