@@ -140,24 +140,6 @@ def test_the_sum_is_that_of_a_plain_loop(make, whole, monkeypatch):
     assert all(np.all(np.isfinite(part)) for part in found)
 
 
-@pytest.mark.parametrize(
-    "inner",
-    [
-        lambda: [layers.Embedding(5, 3, input_length=4), layers.Flatten()],
-        # Loops over time steps cannot be vectorized over examples.
-        lambda: [layers.Embedding(5, 3, mask_zero=True, input_shape=(4,)), layers.LSTM(2)],
-    ],
-    ids=["words", "sequences"],
-)
-def test_words_are_clipped_as_in_a_plain_loop(inner):
-    tf.keras.utils.set_random_seed(0)
-    model = tf.keras.Sequential([*inner(), layers.Dense(3, activation="softmax")])
-    words, targets = np.array([[1, 1, 2, 0], [4, 4, 4, 4], [3, 0, 0, 0]]), np.array([0, 2, 1])
-    terms = [term(model, x, y) for x, y in zip(words, targets, strict=True)]
-    total = keras.ClippedSum(model, "sparse_categorical_crossentropy", clip_norm=CLIP)
-    assert difference(total(words, targets), [np.sum(parts, axis=0) for parts in zip(*terms, strict=True)]) < 1e-6
-
-
 float32 = st.floats(width=32, allow_nan=True, allow_infinity=True) | st.sampled_from([3e38, 1e-40, 1e19, -1e25, 0.0])
 
 
