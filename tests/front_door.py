@@ -17,7 +17,6 @@ import sys
 import time
 import uuid
 import xml.etree.ElementTree
-import zlib
 from collections.abc import Callable
 
 HERE = pathlib.Path(__file__).resolve().parent.parent
@@ -37,6 +36,7 @@ PROGRESS = re.compile(rf"(compare|demo): .*|{LOGGED.pattern}")
 PIP_WARNS = "WARNING: "
 PNG = b"\x89PNG\r\n\x1a\n"
 SMALLEST_PICTURE = (400, 200)
+SMALLEST_FILE = 4_000
 LINES_SHOWN = 40
 # Beyond this a line hangs. CI has 90 minutes for both, and its slowest machine took 34 for the tests.
 MOST_SECONDS = 60 * 60
@@ -230,23 +230,13 @@ def check_written(done: Run, path: str) -> None:
 
 
 def check_png(path: str) -> None:
-    """Raises unless a file is a whole PNG of some size, with more than one colour."""
+    """Raises unless a file is a PNG of some size, that is not empty."""
     data = (HERE / path).read_bytes()
-    if not data.startswith(PNG):
-        raise Fault(f"{path} is no PNG.")
-    chunks, at = [], len(PNG)
-    while at < len(data):
-        length, kind = struct.unpack_from(">I4s", data, at)
-        body = data[at + 8 : at + 8 + length]
-        if struct.unpack_from(">I", data, at + 8 + length)[0] != zlib.crc32(kind + body):
-            raise Fault(f"{path} is damaged.")
-        chunks.append((kind, body))
-        at += 12 + length
-    width, height = struct.unpack_from(">II", chunks[0][1])
+    if not data.startswith(PNG) or len(data) < SMALLEST_FILE:
+        raise Fault(f"{path} is no PNG, or an empty one.")
+    width, height = struct.unpack_from(">II", data, len(PNG) + 8)
     if width < SMALLEST_PICTURE[0] or height < SMALLEST_PICTURE[1]:
         raise Fault(f"{path} has {width} × {height} points only.")
-    if len(set(zlib.decompress(b"".join(body for kind, body in chunks if kind == b"IDAT")))) < 16:
-        raise Fault(f"{path} is empty.")
 
 
 def numbers_path(done: Run) -> str:
@@ -286,7 +276,7 @@ def checked(done: Run, check: Callable[[Run], str]) -> str | None:
     """Returns what a check finds wrong, or None, and prints its result."""
     try:
         print(f"front door: {done.line}: {check.__name__}: ok: {check(done)}", flush=True)
-    except (Fault, ArithmeticError, LookupError, TypeError, ValueError, zlib.error, struct.error) as error:
+    except (Fault, ArithmeticError, LookupError, TypeError, ValueError, struct.error) as error:
         fault = str(error) if isinstance(error, Fault) else f"a file has another form than is known: {error!r}"
         print(f"front door: {done.line}: {check.__name__}: FAILED: {fault}", flush=True)
         return fault
