@@ -156,7 +156,7 @@ test-frameworks: $(FRAMEWORKS_READY)
 
 # The tff_mf layer on the other versions of Python that are installed here.
 test-interpreters: $(READY)
-	$(BIN)/python tests/installation.py $(if $(LONG),--with-tff,--quick)
+	$(BIN)/python tests/installation.py
 
 faults: $(READY)
 	$(BIN)/pytest --long tests/faults

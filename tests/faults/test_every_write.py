@@ -101,8 +101,8 @@ class Target:
         self.run, self.work, self.forks = run, work, forks
         status, self.events = self.ran(work / "undisturbed")
         assert status == 0, (work / "log").read_text()
-        self.end = run.end(work / "undisturbed")
-        assert self.is_at_its_end(work / "undisturbed")
+        self.end = self.end_of(work / "undisturbed")
+        assert self.end is not None
 
     def ran(self, folder, number=0, fault="SIGKILL"):
         """The exit status, and how many changes were counted."""
@@ -114,12 +114,12 @@ class Target:
             started = self.forks.start(code, arguments, stdout=log.fileno(), stderr=log.fileno())
             return started.wait(timeout=600), counted.stat().st_size
 
-    def is_at_its_end(self, folder):
-        """Whether it has what the undisturbed run has; files may not be there yet."""
+    def end_of(self, folder):
+        """What is in a folder, of which no key is left; None if it is not at its end."""
         with contextlib.suppress(OSError, KeyError, ValueError, tff_mf.InputError):
-            keys = list((folder / "checkpoints").glob("*.safetensors"))
-            return self.run.end(folder) == self.end and not keys and reports.check(folder).problems == []
-        return False
+            found = self.run.end(folder), reports.check(folder).problems
+            return None if list((folder / "checkpoints").glob("*.safetensors")) else found
+        return None
 
 
 @pytest.fixture(scope="module", params=[Training, Private])
@@ -138,6 +138,6 @@ def test_a_run_that_is_struck_goes_on_to_the_same_end(target, fault, tmp_path):
             status, _ = target.ran(folder, place, fault)
             assert "Traceback" not in (target.work / "log").read_text(), (number, fault)
             assert released_twice(folder) == [], (number, fault)
-            if target.is_at_its_end(folder):
+            if target.end_of(folder) == target.end:
                 break
-        assert target.is_at_its_end(folder), (number, fault, status, (target.work / "log").read_text())
+        assert target.end_of(folder) == target.end, (number, fault, status, (target.work / "log").read_text())
