@@ -152,7 +152,7 @@ test-flower: $(FLOWER_READY)
 test-frameworks: $(FRAMEWORKS_READY)
 	cd tests && $(BEHIND) ../$(FRAMEWORKS)/bin/pytest -c ../pyproject.toml --rootdir=.. $(LONG) -k "jax or torch or optax" \
 	  --junitxml=../$(RESULTS)/frameworks.xml tff_mf/test_noise_laws.py tff_mf/test_frameworks.py tff_mf/test_optax.py \
-	  tff_mf/test_torch.py tff_mf/test_precision.py tff_mf/test_doctests.py
+	  tff_mf/test_torch.py tff_mf/test_precision.py tff_mf/test_doctests.py tff_mf/test_conformance_of_optimizers.py
 
 # The tff_mf layer on the other versions of Python that are installed here.
 test-interpreters: $(READY)

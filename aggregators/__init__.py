@@ -24,8 +24,6 @@ from .factory import build_mf_aggregator as build_mf_aggregator  # noqa: E402
 from .metrics import rounds_drawn as rounds_drawn  # noqa: E402
 from .metrics import withhold_measurements as withhold_measurements  # noqa: E402
 from .metrics import withhold_metrics as withhold_metrics  # noqa: E402
-from .process_check import ProcessCheck as ProcessCheck  # noqa: E402
-from .process_check import ProcessFinding as ProcessFinding  # noqa: E402
 from .process_check import check_process as check_process  # noqa: E402
 from .resident.context import ResidentContext as ResidentContext  # noqa: E402
 from .resident.context import resident_context as resident_context  # noqa: E402

@@ -21,3 +21,4 @@ from tff_mf.conformance.claim import Outcome as Outcome
 from tff_mf.conformance.claim import Released as Released
 from tff_mf.conformance.claim import Subject as Subject
 from tff_mf.conformance.claim import Verdict as Verdict
+from tff_mf.conformance.rounds import Updates as Updates

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from tff_mf.conformance.claim import Released
-from tff_mf.conformance.probe import leaves, rebuilt
+from tff_mf.conformance.rounds import leaves, rebuilt
 
 
 class OfFunction:
@@ -92,3 +92,34 @@ class OfStacked:
         stacked = rebuilt(self._like, [np.stack(column) for column in columns])
         released, state = self._transformation.update(stacked, state)
         return state, released
+
+
+class OfKeras:
+    """A Keras optimizer that clips the gradients of single losses, such as `DPKerasSGDOptimizer` of TFP.
+
+    The loss of a client is the inner product of its update and the weights, whose gradient is the update.
+
+    Args:
+        build: Returns the optimizer for a number of clients, with learning rate 1.
+        like: A gradient, as for `check`: a list of arrays.
+    """
+
+    def __init__(self, build: Callable[[int], Any], like: Sequence[Any]) -> None:
+        self._build, self._like = build, like
+
+    def start(self) -> None:
+        """Returns no state."""
+
+    def step(self, state: None, updates: Sequence[Any]) -> tuple[None, Any]:
+        """Takes one step from weights of zero."""
+        import tensorflow as tf
+
+        variables = [tf.Variable(tf.zeros(part.shape)) for part in self._like]
+        with tf.GradientTape(persistent=True) as tape:
+            products = [
+                [tf.reduce_sum(part * weights) for part, weights in zip(update, variables, strict=True)]
+                for update in updates
+            ]
+            losses = tf.stack([tf.add_n(product) for product in products])
+        self._build(len(updates)).minimize(losses, variables, tape=tape)
+        return state, [-variable.numpy() for variable in variables]

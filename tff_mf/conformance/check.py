@@ -4,7 +4,6 @@ Every statistical test has a false alarm below `CHANCE`, and there are fewer tha
 its claim after whitening: row t of C·n / σ is standard normal, and independent of all other rows.
 """
 
-import math
 import sys
 from collections.abc import Callable, Collection
 from typing import Any
@@ -14,8 +13,8 @@ import numpy as np
 from tff_mf.base import validation
 from tff_mf.conformance.claim import FAILED, LAWS, NOT_JUDGED, NOT_PROMISED, PASSED, Claim, Outcome, Subject, Verdict
 from tff_mf.conformance.moves import Moves
-from tff_mf.conformance.noise import Noise, fresh
-from tff_mf.conformance.probe import Probe, ReleaseError, leaves
+from tff_mf.conformance.noise import Noise, fresh, processes
+from tff_mf.conformance.rounds import Probe, Updates, leaves
 
 # Rounds that are run to reach the last one: as many numbers.
 _MOST_LAST = 5e7
@@ -39,10 +38,10 @@ def check(
     Args:
         subject: The implementation.
         claim: What it claims.
-        like: A tree of arrays like a client's update: nested mappings, lists and tuples.
+        like: A tree of arrays like a client's update: nested mappings, lists and tuples. Or an `Updates`, if what
+            clients send is something else.
         clients: Clients that report in a round; some rounds have twice as many.
-        elsewhere: "module:function" that returns subject, claim and `like`, so that two processes can be compared; if
-            `None`, they are not.
+        elsewhere: "module:function" that returns subject, claim and `like`, for the law of two processes.
         laws: Names of the laws that are judged.
         effort: Rounds that are run, relative to what usually shows small faults: `Outcome.finds` says what is found.
         progress: Called with the name of each law before it is judged.
@@ -66,7 +65,9 @@ def check(
     for law in laws:
         validation.one_of("laws", law, tuple(LAWS))
     effort = validation.positive("effort", effort)
-    probe = Probe(subject, claim, like, min(validation.whole("clients", clients), most))
+    clients = min(validation.whole("clients", clients), most)
+    updates = like if isinstance(like, Updates) else Updates(like, claim.clip_norm, clients)
+    probe = Probe(subject, claim, updates, clients)
     outcomes = []
     progress("scale")
     noise = Noise(probe, effort)
@@ -74,7 +75,8 @@ def check(
     judges: dict[str, Callable[[], Outcome]] = {
         "scale": noise.scale,
         "correlation": noise.correlation,
-        "fresh": lambda: fresh(probe, noise, elsewhere, effort),
+        "fresh": lambda: fresh(probe, noise, effort),
+        "processes": lambda: processes(elsewhere),
         "bound": moves.bound,
         "divisor": moves.divisor,
         "beside": lambda: _beside(probe, noise.states),
@@ -92,43 +94,39 @@ def check(
 
 def _beside(probe: Probe, states: list[Any]) -> Outcome:
     """Judges whether anything but the estimate changes with one client's update, or with its absence."""
-    generator = np.random.default_rng(0)
-    vectors = generator.normal(size=(probe.clients, probe.dimension)) / math.sqrt(probe.dimension)
-    cohort = [probe.update(vector * probe.claim.clip_norm / 2) for vector in vectors]
-    nan, long = np.full(probe.dimension, np.nan), vectors[0] * probe.claim.clip_norm * 1e4
+    updates, cohort = probe.updates, probe.updates.cohort
+    odd = {f"sends {what}": [update, *cohort[1:]] for what, update in updates.odd.items()}
     neighbours = {
         "is absent": cohort[1:],
         "that is last is absent": cohort[:-1],
-        "sends zero": [probe.zeros, *cohort[1:]],
-        "sends a long update": [probe.update(long), *cohort[1:]],
-        "sends NaN": [probe.update(nan), *cohort[1:]],
+        "sends zero": [updates.zeros, *cohort[1:]],
+        "sends nothing": [[], *cohort[1:]],
+        **odd,
     }
 
-    def released(updates: list[Any], state: Any) -> dict[str, np.ndarray]:
-        seen = probe.step(state, updates)
+    def released(cohort: list[Any], state: Any) -> dict[str, np.ndarray] | None:
+        if (seen := probe.allowed(state, cohort)) is None:
+            return None
         published = getattr(probe.subject, "published", None)
         state_leaves = {} if published is None else leaves(published(seen.state), "/published")
         return {path or "/": leaf for path, leaf in (seen.beside | state_leaves).items()}
 
-    with np.errstate(over="ignore", invalid="ignore"):
-        # In the first round, and in the last of those that are measured.
-        for state in (states[0], states[-1]):
-            first, second = released(cohort, state), released(cohort, state)
-            random = {path for path, leaf in first.items() if not _equal(leaf, second.get(path))}
-            covered = {path for path, leaf in first.items() if probe.claim.numbers_covered and leaf.size == 1}
-            for what, updates in neighbours.items():
-                try:
-                    other = released(updates, state)
-                except ReleaseError:
-                    raise
-                except Exception:
-                    continue
-                changed = [path for path in {*first, *other} if not _equal(first.get(path), other.get(path))]
-                if exact := sorted({*changed} - random - covered):
-                    return Outcome(law="beside", status=FAILED, text=f"{exact[0]} changes if one client {what}.")
-            if left := sorted(random - covered):
-                text, remedy = f"{left[0]} is random, and its noise is not known.", "Account for it: numbers_covered."
-                return Outcome(law="beside", status=NOT_JUDGED, text=text, remedy=remedy)
+    # In the first round, and in the last of those that are measured.
+    for state in (states[0], states[-1]):
+        first, second = released(cohort, state), released(cohort, state)
+        if first is None or second is None:
+            return Outcome(law="beside", status=NOT_JUDGED, text="It refuses a round of ordinary updates.")
+        random = {path for path, leaf in first.items() if not _equal(leaf, second.get(path))}
+        covered = {path for path, leaf in first.items() if probe.claim.numbers_covered and leaf.size == 1}
+        for what, neighbour in neighbours.items():
+            if (other := released(neighbour, state)) is None:
+                continue
+            changed = {path for path in {*first, *other} if not _equal(first.get(path), other.get(path))}
+            if exact := sorted(changed - random - covered):
+                return Outcome(law="beside", status=FAILED, text=f"{exact[0]} changes if one client {what}.")
+        if left := sorted(random - covered):
+            text, remedy = f"{left[0]} is random, and its noise is not known.", "Account for it: numbers_covered."
+            return Outcome(law="beside", status=NOT_JUDGED, text=text, remedy=remedy)
     return Outcome(law="beside", status=PASSED, text="" if first else "Nothing else is released, by Released.beside.")
 
 
@@ -149,9 +147,7 @@ def _last_round(probe: Probe) -> Outcome:
     state = probe.subject.start()
     for _ in range(rounds):
         state = probe.step(state, probe.quiet).state
-    try:
-        probe.step(state, probe.quiet)
-    except Exception:
+    if probe.allowed(state, probe.quiet) is None:
         return Outcome(law="last_round", status=PASSED)
     text = f"Round {rounds + 1} ran, and the claim is for {rounds}."
     return Outcome(law="last_round", status=FAILED, text=text)

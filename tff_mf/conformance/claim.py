@@ -16,7 +16,8 @@ PASSED, FAILED, NOT_JUDGED, NOT_PROMISED = "passed", "failed", "not judged", "no
 LAWS: Mapping[str, str] = {
     "scale": "the noise has the claimed scale, in every tensor and round",
     "correlation": "whitened by the claimed C, the noise is normal and uncorrelated",
-    "fresh": "a state stepped twice, two starts and two processes draw other noise",
+    "fresh": "a state stepped twice, and two starts, draw other noise",
+    "processes": "two processes that start at the same time draw other noise",
     "bound": "hostile updates move a release by at most clip_norm / divisor for each client",
     "divisor": "neither the divisor nor the noise follows the number of clients",
     "beside": "nothing else that leaves the server depends on a client",

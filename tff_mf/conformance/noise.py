@@ -8,13 +8,14 @@ import pathlib
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 
 import numpy as np
 from scipy import fft, stats
 
 from tff_mf.base.errors import InputValueError
 from tff_mf.conformance.claim import CHANCE, FAILED, NOT_JUDGED, PASSED, POWER, Outcome
-from tff_mf.conformance.probe import Probe, ReleaseError
+from tff_mf.conformance.rounds import Probe, ReleaseError
 
 _ROUNDS = 8
 # Numbers of noise that are measured, so that a scale that is off by 2 % is found; starts, at most; and numbers of all
@@ -23,7 +24,7 @@ _NUMBERS, _MOST_STARTS, _MOST_LATER = 500_000, 4000, 2e7
 # Numbers that starts may draw to find a short seed.
 _DRAWN, _MOST_SEEDS = 2e8, 1500
 # Rows that are compared at all shifts; fewer coordinates than these are compared pair by pair.
-_SHIFTED_ROWS, _FEW = 20, 64
+_SHIFTED_ROWS, _FEW = 20, 256
 _MOST_TENSORS = 40
 _SAME = 1e-3
 # Of normal numbers, so many exceed 4, in absolute value; and the share of different ones among many.
@@ -84,48 +85,48 @@ class Noise:
         rows[done] = self.probe.step(self.states[done], self.probe.quiet).sums
         return self.encoder[done, : done + 1] @ rows / self.probe.claim.noise_multiplier
 
+    def parts(self) -> Iterator[np.ndarray]:
+        """Yields the whitened noise of each tensor, float32 `[starts, rounds, size]`."""
+        ends = np.cumsum([0, *self.probe.updates.sizes])
+        return (self.whitened[..., begin:end] for begin, end in itertools.pairwise(ends))
+
     def scale(self) -> Outcome:
-        """Judges sums of squares, over all starts, of each tensor in each round, of tensors, of rounds, and of all."""
+        """Judges sums of squares: of tensors and rounds, of places, of a whole run, and of the sums of tensors."""
         if not self.is_finite:
             return Outcome(law="scale", status=FAILED, text="Rounds of zero updates release what is not finite.")
-        starts, size = len(self.whitened), self.probe.sizes
-        ends = np.cumsum([0, *size])
-        squares = np.array(
-            [
-                [float(np.sum(np.square(part, dtype=np.float64))) for part in np.split(row, ends[1:-1], axis=-1)]
-                for row in self.whitened.transpose(1, 0, 2)
-            ]
-        )
-        degrees = np.tile(np.array(size, float) * starts, (self.rounds, 1))
-        pieces = [(f"tensor {j} in round {i + 1}", squares[i, j], degrees[i, j]) for i, j in np.ndindex(*squares.shape)]
-        pieces += [(f"tensor {j}", *sums) for j, sums in enumerate(zip(squares.sum(0), degrees.sum(0), strict=True))]
-        pieces += [(f"round {i + 1}", *sums) for i, sums in enumerate(zip(squares.sum(1), degrees.sum(1), strict=True))]
-        coordinates = np.sum(np.square(self.whitened, dtype=np.float64), axis=(0, 1))
-        for place in {int(np.argmin(coordinates)), int(np.argmax(coordinates))}:
-            pieces += [(f"the number in place {place}", coordinates[place], float(starts * self.rounds))]
-        pieces += [
-            (f"round {done + 1}", float(np.sum(np.square(row))), float(len(row))) for done, row in enumerate(self.later)
-        ]
-        pieces.append(("all rounds", squares.sum(), degrees.sum()))
-        pieces = [piece for piece in pieces if piece[2]]
-        tails = [2 * min(stats.chi2.cdf(total, count), stats.chi2.sf(total, count)) for _, total, count in pieces]
+        starts, sizes = len(self.whitened), np.array(self.probe.updates.sizes, float)
+        squares = np.stack([np.sum(np.square(part, dtype=np.float64), axis=(0, 2)) for part in self.parts()], axis=1)
+        each, places = starts * sizes, np.sum(np.square(self.whitened, dtype=np.float64), axis=(0, 1))
+        pieces = {"all rounds": (squares.sum(), self.rounds * each.sum())}
+        for tensor, part in enumerate(self.parts()):
+            if not sizes[tensor]:
+                continue
+            pieces[f"tensor {tensor}"] = (squares[:, tensor].sum(), self.rounds * each[tensor])
+            for done in range(self.rounds):
+                pieces[f"tensor {tensor} in round {done + 1}"] = (squares[done, tensor], each[tensor])
+            sums = np.sum(part, axis=2, dtype=np.float64) / math.sqrt(sizes[tensor])
+            pieces[f"the sum of tensor {tensor}"] = (np.sum(sums**2), sums.size)
+        for done, row in enumerate(self.later):
+            pieces[f"round {done + 1}"] = (np.sum(row**2), len(row))
+        for done in range(self.rounds):
+            pieces[f"round {done + 1}"] = (squares[done].sum(), each.sum())
+        for place in (int(np.argmin(places)), int(np.argmax(places))):
+            pieces[f"the number in place {place}"] = (places[place], starts * self.rounds)
+        totals, counts = np.array(list(pieces.values())).T
+        tails = 2 * np.minimum(stats.chi2.cdf(totals, counts), stats.chi2.sf(totals, counts))
         # Each place could have been the one that is looked at.
-        wrong = [
-            piece for piece, tail in zip(pieces, tails, strict=True) if tail < CHANCE / (len(pieces) + len(coordinates))
-        ]
-        if wrong:
+        wrong = tails < CHANCE / (len(pieces) + len(places))
+        if np.any(wrong):
             # All rounds if they are wrong, or else what is furthest off.
-            ratios = {where: math.sqrt(total / count) for where, total, count in wrong}
-            furthest = max(ratios, key=lambda where: abs(math.log(max(ratios[where], 1e-9))))
-            where = "all rounds" if "all rounds" in ratios else furthest
-            text = f"The noise of {where}, whitened, has {ratios[where]:.3g} times the claimed standard deviation"
-            text += "." if where == furthest else f", that of {furthest} {ratios[furthest]:.3g} times."
+            off = np.where(wrong, np.abs(np.log(np.maximum(totals / counts, 1e-18))), 0.0)
+            ratios, furthest = np.sqrt(totals / counts), list(pieces)[np.argmax(off)]
+            ratio = dict(zip(pieces, ratios, strict=True))
+            where = "all rounds" if wrong[0] else furthest
+            text = f"The noise of {where}, whitened, has {ratio[where]:.3g} times the claimed standard deviation"
+            text += "." if where == furthest else f", that of {furthest} {ratio[furthest]:.3g} times."
             return Outcome(law="scale", status=FAILED, text=text)
-        deviations = deviations_of(len(pieces))
-        least = [
-            (deviations + POWER) / math.sqrt(2 * count)
-            for count in (degrees.sum(), degrees.sum(0)[np.array(size) > 0].min())
-        ]
+        deviations = deviations_of(len(pieces)) + POWER
+        least = [deviations / math.sqrt(2 * count) for count in (counts[0], self.rounds * each[each > 0].min())]
         finds = f"a scale that is off by {least[0]:.1%}, or by {least[1]:.1%} in the smallest tensor"
         return Outcome(law="scale", status=PASSED, finds=finds)
 
@@ -133,35 +134,23 @@ class Noise:
         """Judges correlations of rounds, of coordinates at every shift, and of tensors; and the law of a number."""
         if not self.is_finite:
             return Outcome(law="correlation", status=NOT_JUDGED, text="The noise is not finite.")
-        flat = self.whitened.astype(np.float64)
-        starts, rounds, dimension = flat.shape
-        numbers = starts * dimension
-        pairs = np.einsum("std,sud->tu", flat, flat)[np.tril_indices(rounds, -1)] / math.sqrt(numbers)
-        if pairs.size and np.abs(pairs).max() > deviations_of(pairs.size):
-            text = f"Rounds are correlated by {np.abs(pairs).max() / math.sqrt(numbers):.3g}: C is not the claimed one."
-            return Outcome(law="correlation", status=FAILED, text=text)
-        if len(self.later) > 1:
-            directions = self.later / np.linalg.norm(self.later, axis=1, keepdims=True)
-            of_run = np.abs((directions @ directions.T)[np.tril_indices(len(directions), -1)])
-            if of_run.max() > largest_correlation(dimension, of_run.size):
-                text = f"Rounds of a whole run are correlated by {of_run.max():.3g}."
+        rounds = self.whitened.transpose(1, 0, 2).reshape(self.rounds, -1).astype(np.float64)
+        numbers = rounds.shape[1]
+        for what, rows in (("Rounds", rounds), ("Rounds of a whole run", self.later)):
+            if (correlation := _largest(rows)) > largest_correlation(rows.shape[1], len(rows) ** 2):
+                text = f"{what} are correlated by {correlation:.3g}: C is not the claimed one."
                 return Outcome(law="correlation", status=FAILED, text=text)
-        if text := self._not_normal(flat):
+        if text := self._not_normal(rounds):
             return Outcome(law="correlation", status=FAILED, text=text)
-        if dimension < _FEW:
-            rows = flat.reshape(-1, dimension)
-            pairs = (rows.T @ rows)[np.tril_indices(dimension, -1)] / math.sqrt(len(rows))
-            largest, what = np.abs(pairs).max(initial=0.0), "Coordinates"
-            threshold = deviations_of(max(1, pairs.size))
+        rows = self.whitened.reshape(-1, self.probe.dimension)
+        if self.probe.dimension < _FEW:
+            related = _largest(rows.T) > largest_correlation(len(rows), self.probe.dimension**2)
         else:
-            rows = self.whitened.reshape(-1, dimension)[:_SHIFTED_ROWS]
-            (largest, threshold), what = _largest_shift(rows), "Coordinates, or rounds with a shift,"
-            aligned = _aligned(flat, self.probe.sizes)
-            if aligned > 1:
-                largest, what = math.inf, "Tensors"
-        if largest > threshold:
-            return Outcome(law="correlation", status=FAILED, text=f"{what} have correlated noise, or the same.")
-        least = (deviations_of(max(1, pairs.size)) + POWER) / math.sqrt(numbers)
+            related = _is_shifted(rows[:_SHIFTED_ROWS]) or self._tensors_are_aligned()
+        if related:
+            text = "Coordinates, tensors, or rounds with a shift, have correlated noise, or the same."
+            return Outcome(law="correlation", status=FAILED, text=text)
+        least = (deviations_of(self.rounds**2) + POWER) / math.sqrt(numbers)
         return Outcome(law="correlation", status=PASSED, finds=f"rounds that are correlated by {least:.2g}")
 
     def _not_normal(self, whitened: np.ndarray) -> str:
@@ -178,9 +167,19 @@ class Noise:
             return f"{beyond} of {whitened.size} numbers exceed {_BEYOND:g} deviations, and {expected:.0f} should."
         # Of first rounds, whose numbers are those that were drawn.
         first = self.whitened[:, 0].ravel()[:100_000]
-        if self.probe.claim.grid is None and len(first) > 8 * _FEW and len(np.unique(first)) < _DISTINCT * len(first):
+        if self.probe.claim.grid is None and len(first) > 500 and len(np.unique(first)) < _DISTINCT * len(first):
             return f"Of {len(first)} numbers, {len(np.unique(first))} are different: the noise is on a lattice."
         return ""
+
+    def _tensors_are_aligned(self) -> bool:
+        """Whether the first numbers of two tensors are correlated."""
+        parts = [part for part in itertools.islice(self.parts(), _MOST_TENSORS) if part.size]
+        for one, other in itertools.combinations(parts, 2):
+            size = min(one.shape[-1], other.shape[-1])
+            pair = np.stack([part[..., :size].ravel() for part in (one, other)]).astype(np.float64)
+            if _largest(pair) > largest_correlation(pair.shape[1], len(parts) ** 2):
+                return True
+        return False
 
 
 def deviations_of(tests: int) -> float:
@@ -193,41 +192,36 @@ def largest_correlation(numbers: int, tests: int) -> float:
 
     The square of one is beta distributed, exactly, whatever the number of coordinates.
     """
-    return math.sqrt(float(stats.beta.isf(CHANCE / 4 / tests, 0.5, max(numbers - 1, 1) / 2)))
+    return math.sqrt(float(stats.beta.isf(CHANCE / 4 / max(tests, 1), 0.5, max(numbers - 1, 1) / 2)))
 
 
-def _aligned(whitened: np.ndarray, sizes: list[int]) -> float:
-    """Returns the largest correlation of the first numbers of two tensors, relative to what chance allows."""
-    ends = np.cumsum([0, *sizes])
-    parts = [whitened[..., begin:end] for begin, end in itertools.pairwise(ends) if end > begin][:_MOST_TENSORS]
-    largest = 0.0
-    for index, part in enumerate(parts):
-        for other in parts[:index]:
-            size = min(part.shape[-1], other.shape[-1])
-            one, two = part[..., :size].ravel(), other[..., :size].ravel()
-            correlation = abs(float(one @ two)) / float(np.linalg.norm(one) * np.linalg.norm(two))
-            largest = max(largest, correlation / largest_correlation(len(one), len(parts) ** 2))
-    return largest
+def _largest(rows: np.ndarray) -> float:
+    """Returns the largest correlation of two rows, in absolute value."""
+    products, norms = rows @ rows.T, np.linalg.norm(rows, axis=1)
+    sizes = np.maximum(np.outer(norms, norms), 1e-300)
+    return float(np.abs(np.tril(products / sizes, -1)).max(initial=0.0))
 
 
-def _largest_shift(rows: np.ndarray) -> tuple[float, float]:
-    """Returns the largest correlation of two rows, or of a row with itself, over all circular shifts; and a bound."""
+def _is_shifted(rows: np.ndarray) -> bool:
+    """Whether two rows, or a row and itself, are correlated at any circular shift, or if one is read backwards."""
     count, dimension = rows.shape
     directions = rows / np.linalg.norm(rows, axis=1, keepdims=True)
     transforms = np.asarray(fft.rfft(directions.astype(np.float32), axis=1))
-    largest = 0.0
+    # A row and its own shifts have half as many independent terms, and two places are their own images backwards.
+    bound = largest_correlation(dimension // 2, count * (count + 1) * dimension) + 2 * deviations_of(1) ** 2 / dimension
     for index, one in enumerate(transforms):
         for place, other in enumerate(transforms[: index + 1]):
-            sums = np.abs(np.asarray(fft.irfft(one * other.conj(), dimension)))
+            forwards = np.abs(np.asarray(fft.irfft(one * other.conj(), dimension)))
+            backwards = np.abs(np.asarray(fft.irfft(one * other, dimension)))
             if place == index:
-                sums[0] = 0.0
-            largest = max(largest, float(sums.max()))
-    # A row and its own shifts have half as many independent terms.
-    return largest, largest_correlation(dimension // 2, count * (count + 1) // 2 * dimension)
+                forwards[0] = 0.0
+            if max(forwards.max(), backwards.max()) > bound:
+                return True
+    return False
 
 
-def fresh(probe: Probe, noise: Noise, elsewhere: str | None, effort: float) -> Outcome:
-    """Judges whether draws repeat: from one state, of many starts, and in two processes started at the same time."""
+def fresh(probe: Probe, noise: Noise, effort: float) -> Outcome:
+    """Judges whether draws repeat: from one state, or of many starts."""
     if not noise.is_finite:
         return Outcome(law="fresh", status=NOT_JUDGED, text="The noise is not finite.")
     rows, many = [noise.whitened[0, 0]], -(-8 // probe.dimension)
@@ -237,49 +231,43 @@ def fresh(probe: Probe, noise: Noise, elsewhere: str | None, effort: float) -> O
             text = f"A state stepped twice after round {done + 1} repeats its noise."
             return Outcome(law="fresh", status=FAILED, text=text)
         rows += [once[: probe.dimension], twice[: probe.dimension]]
-    starts = int(np.clip(_DRAWN / probe.dimension, 20, _MOST_SEEDS * effort))
+    starts = int(np.clip(_DRAWN / probe.dimension, 20, max(20, _MOST_SEEDS * effort)))
     drawn = set()
     for _ in range(starts):
         state, numbers = probe.subject.start(), []
         for _ in range(min(many, noise.rounds)):
             seen = probe.step(state, probe.quiet)
-            state, numbers = seen.state, [*numbers, seen.sums[: 8 * _FEW].tobytes()]
+            state, numbers = seen.state, [*numbers, seen.sums[:500].tobytes()]
         drawn.add(b"".join(numbers))
     if len(drawn) < starts:
         text = f"{starts} starts drew {len(drawn)} different noises: seeds are short, or repeat."
         return Outcome(law="fresh", status=FAILED, text=text)
-    if probe.dimension >= _FEW:
-        rows += [noise.whitened[1, 0], *noise.whitened[0, 1:]]
-        largest, bound = _largest_shift(np.stack(rows[:_SHIFTED_ROWS]))
-        if largest > bound:
-            text = "Two draws share numbers, in the same or other places: keys repeat, are neighbours, or C is another."
-            return Outcome(law="fresh", status=FAILED, text=text)
+    rows += [noise.whitened[1, 0], *noise.whitened[0, 1:]]
+    if probe.dimension >= _FEW and _is_shifted(np.stack(rows[:_SHIFTED_ROWS])):
+        text = "Two draws share numbers, in the same or other places: keys repeat, are neighbours, or C is another."
+        return Outcome(law="fresh", status=FAILED, text=text)
     # The probability that none of s starts shares one of 2^b seeds is about exp(−s² / 2^(b + 1)).
     bits = math.log2(starts**2 / 2 / math.log(1e6))
-    finds = f"seeds of at most {bits:.0f} bits"
-    if elsewhere is None:
-        remedy = 'Pass elsewhere="module:function", which returns subject, claim and like.'
-        return Outcome(
-            law="fresh", status=NOT_JUDGED, text="Two processes were not compared.", remedy=remedy, finds=finds
-        )
-    if _is_same(*_in_two_processes(elsewhere)):
-        text = "Two processes that start at the same time draw the same noise."
-        return Outcome(law="fresh", status=FAILED, text=text)
-    return Outcome(law="fresh", status=PASSED, finds=finds)
+    return Outcome(law="fresh", status=PASSED, finds=f"seeds of at most {bits:.0f} bits")
 
 
 def _is_same(one: np.ndarray, other: np.ndarray) -> bool:
     return bool(np.linalg.norm(one - other) < _SAME * np.linalg.norm(one))
 
 
-def _in_two_processes(elsewhere: str) -> list[np.ndarray]:
-    """Returns the first noise of two processes that start at the same time."""
+def processes(elsewhere: str | None) -> Outcome:
+    """Judges the first noise of two processes that start at the same time."""
+    if elsewhere is None:
+        remedy = 'Pass elsewhere="module:function", which returns subject, claim and like.'
+        return Outcome(law="processes", status=NOT_JUDGED, text="Two processes were not compared.", remedy=remedy)
     with tempfile.TemporaryDirectory() as folder:
         files = [pathlib.Path(folder) / f"{index}.npy" for index in range(2)]
         environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
-        program = [sys.executable, "-m", "tff_mf.conformance.first_noise", elsewhere]
+        program = [sys.executable, "-m", "tff_mf.conformance.rounds", elsewhere]
         running = [subprocess.Popen([*program, str(file)], env=environment) for file in files]
         statuses = [process.wait() for process in running]
         if any(statuses):
             raise InputValueError(f"elsewhere={elsewhere!r} failed in a process of its own: see the message above.")
-        return [np.load(file) for file in files]
+        if _is_same(*map(np.load, files)):
+            return Outcome(law="processes", status=FAILED, text="They draw the same noise.")
+    return Outcome(law="processes", status=PASSED)
