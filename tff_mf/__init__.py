@@ -14,6 +14,7 @@ from tff_mf.accounting import EstimatedEpsilon as EstimatedEpsilon
 from tff_mf.accounting import Guarantee as Guarantee
 from tff_mf.accounting import Level as Level
 from tff_mf.accounting import Poisson as Poisson
+from tff_mf.accounting import Search as Search
 from tff_mf.accounting import adaptive_clipping_guarantee as adaptive_clipping_guarantee
 from tff_mf.accounting import balls_in_bins_gram as balls_in_bins_gram
 from tff_mf.accounting import calibrate_noise_multiplier as calibrate_noise_multiplier

@@ -219,6 +219,7 @@ def _computed(
         adjacency=record.adjacency,
         grid=plan.grid,
         dimension=plan.dimension,
+        search=plan.search,
     )
     sensitivity = sensitivity or question.sensitivity
     if plan.insecure_seed is None and plan.noise_multiplier:

@@ -20,3 +20,4 @@ from tff_mf.accounting.question import Question as Question
 from tff_mf.accounting.question import SecretSampling as SecretSampling
 from tff_mf.accounting.question import adaptive_clipping_guarantee as adaptive_clipping_guarantee
 from tff_mf.accounting.question import check_sampling as check_sampling
+from tff_mf.accounting.search import Search as Search

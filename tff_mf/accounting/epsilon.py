@@ -49,7 +49,7 @@ def guarantee(
         rounds: Number of rounds n.
         sampling: How cohorts are drawn.
         noise_multiplier: σ, standard deviation of a coordinate of z divided by the clip norm; at least 0.
-        more: `restart_every`, `adaptive_count_stddev`, `adjacency`, `grid`, `dimension` and `samples`, as of
+        more: `restart_every`, `adaptive_count_stddev`, `adjacency`, `grid`, `dimension`, `search` and `samples`, as of
             `Question`.
 
     Example:

@@ -8,6 +8,7 @@ from typing import Self
 
 import numpy as np
 
+from tff_mf.accounting.search import Search
 from tff_mf.base import validation
 from tff_mf.base.errors import InputValueError
 from tff_mf.numerics import composed_losses, gaussian
@@ -97,6 +98,8 @@ class Guarantee:
             data set: δ is larger by (1 + e^ε)·tail. Otherwise 0.
         exact: Whether no smaller μ holds.
         amplified: What secret cohorts add, or `None`.
+        search: The search whose best run is released, or `None`. μ, ρ and the tail are then of each run, and `epsilon`
+            is of the one that is selected.
 
     Source: Dong, Roth and Su (2022), definition 4, for μ-GDP; Bun and Steinke (2016), proposition 1.6, for ρ.
 
@@ -111,6 +114,7 @@ class Guarantee:
     tail: float = 0.0
     exact: bool = dataclasses.field(default=False, compare=False, repr=False)
     amplified: Amplification | None = dataclasses.field(default=None, repr=False)
+    search: Search | None = None
 
     def __post_init__(self) -> None:
         if self.mu != math.inf:
@@ -119,6 +123,8 @@ class Guarantee:
         object.__setattr__(self, "tail", validation.nonnegative("tail", self.tail))
         if self.tail > 1:
             raise InputValueError(f"tail={self.tail!r} must be at most 1: it is a probability.")
+        if self.search is not None and self.amplified is not None:
+            raise InputValueError(f"search={self.search!r} with secret cohorts has no known ε: leave one of them out.")
 
     @classmethod
     def of_gaussian(cls, sensitivity: float, noise_multiplier: float) -> Self:
@@ -159,6 +165,10 @@ class Guarantee:
         """
         if (delta is None) == (epsilon is None):
             raise InputValueError("Give either delta=δ or epsilon=ε, and not both.")
+        if self.search is not None and delta is not None:
+            epsilon = self.search.epsilon(self.mu, validation.open_unit("delta", delta), tail=self.tail)
+            return Level(epsilon=epsilon, delta=delta, bound="proved", theorem="private selection")
+        self._check_no_search()
         secret = self._secret
         if delta is not None:
             delta = validation.open_unit("delta", delta)
@@ -176,6 +186,14 @@ class Guarantee:
     def _secret(self) -> Amplification | None:
         """What secret cohorts add to this guarantee, and not to another one that it was copied from."""
         return self.amplified if self.amplified and self.amplified.mu == self.mu else None
+
+    def _check_no_search(self) -> None:
+        """Raises if a figure would be of one run, and smaller than the selected run's."""
+        if self.search is not None:
+            raise InputValueError(
+                f"search={self.search!r} has no other figure than ε at δ for the run that it selects; of each run, ask "
+                "dataclasses.replace(guarantee, search=None)."
+            )
 
     def _plain(self, epsilon: float, delta: float) -> Level:
         return Level(epsilon=epsilon, delta=delta, bound=self.bound, theorem="unamplified")
@@ -196,6 +214,7 @@ class Guarantee:
 
     def epsilon_by_pld(self, delta: float) -> float:
         """Returns ε by the moments of the privacy loss (`numerics.composed_losses`), for comparison with `epsilon`."""
+        self._check_no_search()
         return gaussian.epsilon_with_tail(validation.open_unit("delta", delta), self.tail, self._epsilon_by_pld)
 
     def _epsilon_by_pld(self, delta: float) -> float:
@@ -210,6 +229,7 @@ class Guarantee:
 
         Source: Canonne, Kamath and Steinke (2020), proposition 12, for Rényi divergence ρα.
         """
+        self._check_no_search()
         return gaussian.epsilon_with_tail(validation.open_unit("delta", delta), self.tail, self._epsilon_from_zcdp)
 
     def _epsilon_from_zcdp(self, delta: float) -> float:
@@ -247,8 +267,9 @@ class Guarantee:
         dp-accounting has no event for a tail: add (1 + e^ε)·`tail` to the δ of whatever is computed from the event.
 
         Raises:
-            InputValueError: If the tail is above 1e-20, and so may not be left out.
+            InputValueError: If the tail is above 1e-20, and so may not be left out, or there is a search.
         """
+        self._check_no_search()
         if self.tail > _LARGEST_LEFT_OUT:
             raise InputValueError(
                 f"tail={self.tail!r} is above {_LARGEST_LEFT_OUT}, and dp-accounting has no event for it: use epsilon "
@@ -290,6 +311,7 @@ def compose_guarantees(*guarantees: Guarantee) -> Guarantee:
     """
     for release in guarantees:
         validation.instance("guarantees", release, Guarantee, "make one with tff_mf.guarantee")
+        release._check_no_search()
     adjacencies = sorted({release.adjacency for release in guarantees})
     if len(adjacencies) != 1:
         raise InputValueError(

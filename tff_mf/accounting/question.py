@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from tff_mf.accounting import grid_charge
 from tff_mf.accounting.guarantee import ADJACENCIES, SLACK, Amplification, Guarantee, Level, compose_guarantees
+from tff_mf.accounting.search import Search
 from tff_mf.accounting.secret import FAILURE, SecretRun
 from tff_mf.base import validation
 from tff_mf.base.errors import InputValueError
@@ -32,6 +33,7 @@ class More(typing.TypedDict, total=False):
     adjacency: str
     grid: Grid | None
     dimension: int | None
+    search: Search | None
     samples: int
 
 
@@ -49,6 +51,7 @@ class Question:
         adjacency: "zero-out" or "replace-one".
         grid: The grid on which records are summed and noised, or `None` for floating point.
         dimension: Number d of coordinates of a record, with a grid.
+        search: The search that the run is one of; the guarantee is then of the run that it selects.
         samples: Number of samples of each certificate in each direction, where ε is certified by sampling.
 
     Example:
@@ -66,6 +69,7 @@ class Question:
     adjacency: str = "zero-out"
     grid: Grid | None = None
     dimension: int | None = None
+    search: Search | None = None
     samples: int = 200_000
 
     def __post_init__(self) -> None:
@@ -75,13 +79,17 @@ class Question:
         grids.check_dimension(self.grid, self.dimension)
         if self.adaptive_count_stddev is not None:
             validation.nonnegative("adaptive_count_stddev", self.adaptive_count_stddev)
+        if self.search is not None:
+            validation.instance("search", self.search, Search, "pass tff_mf.Search(mean=...) or None")
         if not isinstance(self.sampling, SecretSampling):
             return
-        if self.restart_every is not None or self.adaptive_count_stddev is not None or self.adjacency != "zero-out":
+        without = (self.restart_every, self.adaptive_count_stddev, self.search)
+        if any(field is not None for field in without) or self.adjacency != "zero-out":
             raise InputValueError(
-                f"sampling={self.sampling!r} amplifies zero-out without restarts and counts only, not "
-                f"restart_every={self.restart_every!r} and adaptive_count_stddev={self.adaptive_count_stddev!r} with "
-                f"adjacency={self.adjacency!r}: account for the schema that also holds, sampling.schema(rounds)."
+                f"sampling={self.sampling!r} amplifies zero-out without restarts, counts and searches only, not "
+                f"restart_every={self.restart_every!r}, adaptive_count_stddev={self.adaptive_count_stddev!r} and "
+                f"search={self.search!r} with adjacency={self.adjacency!r}: account for the "
+                "schema that also holds, sampling.schema(rounds)."
             )
         validation.whole("samples", self.samples, at_least=1000)
 
@@ -211,7 +219,7 @@ class Question:
         run = sampling.run(self) if isinstance(sampling, SecretSampling) else None
         unamplified = self.unamplified(sigma, sensitivity)
         if run is None or sigma == 0:
-            return unamplified
+            return dataclasses.replace(unamplified, search=self.search)
         key = (*self.key, sigma)
         amplified = Amplification(
             key=key,
@@ -228,6 +236,8 @@ class Question:
         From then on, this process states the certificate of that σ, and no other.
         """
         target, delta = validation.positive("epsilon", epsilon), validation.open_unit("delta", delta)
+        if self.search is not None:
+            return self._noise_multiplier_of_search(self.search, target, delta)
         if not isinstance(self.sampling, SecretSampling):
             return self._unamplified_noise_multiplier(target, delta)
         search_key = (*self.key, target, delta)
@@ -244,6 +254,18 @@ class Question:
         _store((*self.key, sigma, "delta", delta), dataclasses.replace(level, failure=failure))
         _SIGMAS[search_key] = sigma
         return sigma
+
+    def _noise_multiplier_of_search(self, search: Search, target: float, delta: float) -> float:
+        """Returns the smallest σ for which the run that a search selects is (target, δ)-DP, or a little more."""
+        of_run, mu = dataclasses.replace(self, search=None), search.mu(target, delta)
+        # What the tail of a grid costs a search is not in μ, and takes a step more.
+        for less in (0.0, *(2.0**power for power in range(-30, 0, 5))):
+            epsilon = gaussian.epsilon_from_delta(delta, mu * (1 - less))
+            sigma = of_run.noise_multiplier(epsilon=epsilon, delta=delta)
+            run = dataclasses.replace(self._on_every_machine(sigma, target, delta), search=search)
+            if run.epsilon(delta) <= target:
+                return sigma
+        raise InputValueError(f"epsilon={target!r} at delta={delta!r} of {search} is reached by no noise on this grid.")
 
     def _unamplified_noise_multiplier(self, target: float, delta: float) -> float:
         """Returns the smallest σ for which the run is (target, δ)-DP for whoever knows the cohorts.

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tff_mf import accounting, artifacts
-from tff_mf.accounting import Guarantee, Question, SecretSampling, check_sampling
+from tff_mf.accounting import Guarantee, Question, Search, SecretSampling, check_sampling
 from tff_mf.base import files, strict_json, validation
 from tff_mf.base.errors import InputTypeError, InputValueError
 from tff_mf.mechanisms import Identity, Mechanism
@@ -37,7 +37,7 @@ _SAMPLINGS = {
     )
 }
 # Fields that have a form of their own in the file.
-_OWN = ("mechanism", "sampling", "grid", "alternatives")
+_OWN = ("mechanism", "sampling", "grid", "search", "alternatives")
 # Alternatives that are shown.
 _MOST_SHOWN = 4
 
@@ -96,6 +96,7 @@ class Plan:
         clip_norm: ζ, the bound on the L2 norm of a client's update.
         population: Clients that cohorts are drawn from; `None` if it is not known.
         secret_cohorts: Whether a trusted server draws the cohorts in secret, and nobody ever learns one.
+        search: The search that the run is one of, if any: ε is then of the run that it selects.
         target_epsilon: The ε that σ was calibrated for; `None` if σ was given.
         why: Why this mechanism was chosen; empty if it was given.
         alternatives: What the others would have cost, the one with the least loss first.
@@ -119,6 +120,7 @@ class Plan:
     clip_norm: float = 1.0
     population: int | None = None
     secret_cohorts: bool = False
+    search: Search | None = None
     target_epsilon: float | None = None
     why: str = dataclasses.field(default="", compare=False, repr=False)
     alternatives: tuple[Alternative, ...] = dataclasses.field(default=(), compare=False, repr=False)
@@ -143,6 +145,8 @@ class Plan:
         validation.clip_norm(self.clip_norm)
         if self.target_epsilon is not None:
             validation.positive("target_epsilon", self.target_epsilon)
+        if self.search is not None:
+            validation.instance("search", self.search, Search, "pass tff_mf.Search(mean=...) or None")
         self._check_cohorts()
         if self.secret_cohorts:
             self._check_secret()
@@ -183,11 +187,13 @@ class Plan:
             ("adaptive_count_stddev", self.adaptive_count_stddev is not None),
             ("insecure_seed", self.insecure),
             ("cohort", self.cohort != self.clients_per_round),
+            ("search", self.search is not None),
         ):
             if is_set:
                 raise InputValueError(
                     f"{name}={getattr(self, name)!r} does not go with secret_cohorts, whose ε is of the clients that "
-                    "train, by theorems about one fixed clip norm and noise that never starts anew: leave one out."
+                    "train, by theorems about one run with one clip norm and noise that never starts anew: leave one "
+                    "out."
                 )
 
     @functools.cached_property
@@ -240,7 +246,7 @@ class Plan:
 
     @property
     def epsilon(self) -> float:
-        """ε of the run that the cohort stands for."""
+        """ε of the run that the cohort stands for; with a search, of the one that it selects."""
         return self.guarantee.epsilon(self.delta)
 
     @functools.cached_property
@@ -258,7 +264,7 @@ class Plan:
 
     @property
     def zcdp_rho(self) -> float:
-        """ρ of the run that the cohort stands for."""
+        """ρ of the run that the cohort stands for; with a search, of each run."""
         return self.guarantee.zcdp_rho
 
     @property
@@ -276,6 +282,7 @@ class Plan:
             adaptive_count_stddev=self.adaptive_count_stddev,
             grid=self.grid,
             dimension=self.dimension,
+            search=self.search,
         )
 
     def for_model(self, dimension: int) -> "Plan":
@@ -356,6 +363,7 @@ class Plan:
             **{field.name: getattr(self, field.name) for field in dataclasses.fields(self) if field.name not in _OWN},
             "sampling": {"kind": type(sampling).__name__, **parameters},
             "grid": None if self.grid is None else dataclasses.asdict(self.grid),
+            "search": None if self.search is None else {"mean": self.search.mean, "shape": repr(self.search.shape)},
             "alternatives": [dataclasses.asdict(alternative) for alternative in self.alternatives],
         }
         folder.mkdir(parents=True, exist_ok=True)
@@ -382,6 +390,7 @@ class Plan:
                 "mechanism": artifacts.load(pathlib.Path(folder) / _MECHANISM),
                 "sampling": kind(**fields["sampling"]),
                 "grid": None if fields["grid"] is None else Grid(**fields["grid"]),
+                "search": None if fields["search"] is None else _search(**fields["search"]),
                 "alternatives": tuple(Alternative(**alternative) for alternative in fields["alternatives"]),
             }
             return cls(**{**fields, **objects})
@@ -416,6 +425,13 @@ class Plan:
         if self.cohort != self.clients_per_round:
             as_run = digits.rounded_up(self.epsilon_as_run)
             lines["simulates"] = f"{self.cohort:,} clients a round; of those that train, epsilon_as_run={as_run}"
+        if self.search is not None and not self.insecure:
+            of_run = digits.rounded_up(dataclasses.replace(self.guarantee, search=None).epsilon(self.delta))
+            without = dataclasses.replace(self, search=None).calibrated(self.epsilon).noise_multiplier
+            lines["search"] = (
+                f"{self.search.mean:g} runs on average, of which the best is published: epsilon={of_run} of each run, "
+                f"and {digits.nearest(self.noise_multiplier / without, 3)} times the noise of one run without a search"
+            )
         searched = [alternative for alternative in self.alternatives if alternative.loss is not None]
         independent = [alternative for alternative in searched[_MOST_SHOWN:] if alternative.name == "identity"]
         if searched:
@@ -435,6 +451,11 @@ class Plan:
             rounds=self.rounds,
             participation=self.participation,
         )
+
+
+def _search(*, mean: float, shape: str) -> Search:
+    # JSON has no infinity.
+    return Search(mean=mean, shape=float(shape))
 
 
 def deployed_population(
@@ -481,6 +502,7 @@ def plan(
     clip_norm: float = 1.0,
     cohort: int | None = None,
     secret_cohorts: bool = False,
+    search: Search | None = None,
     grid: Grid | None = None,
     dimension: int | None = None,
     restart_every: int | None = None,
@@ -509,6 +531,8 @@ def plan(
         cohort: Clients that a round stands for; `clients_per_round` if not given.
         secret_cohorts: Whether a trusted server draws the cohorts in secret and nobody ever learns one: otherwise
             `sampling` amplifies nothing, and ε is of its schema.
+        search: The search for settings that the run is one of, on clients that train: `epsilon` is then what the run
+            may reach that it selects, and `draw` says how many runs there are.
         grid: The grid on which updates, their sums and the noise are integers, or `None` for floating point, where
             the guarantee holds only for the real numbers that floats stand for, until `for_model`.
         dimension: The most parameters that the model may have, with a grid.
@@ -557,6 +581,7 @@ def plan(
         "clip_norm": clip_norm,
         "population": population,
         "secret_cohorts": secret_cohorts,
+        "search": search,
         "noise_multiplier": 0.0 if noise_multiplier is None else float(noise_multiplier),
     }
     return Plan(**fields, **_mechanism(mechanism, fields, epsilon))._with_noise_for(epsilon)
