@@ -61,7 +61,8 @@ class Claim(Record, kw_only=True):
         epsilon: For the cohort that a round stands for, if nothing forbids it.
         epsilon_of_a_person: ε of all clients of one person together; `None` if a person has one client.
         epsilon_as_run: ε of the clients that really train: a simulation's noise is in proportion to their number.
-        zcdp_rho: ρ; `None` too of an amplified ε.
+        search: Mean number of runs of the search that selected this one; `None` without a search.
+        zcdp_rho: ρ; `None` too of an amplified ε, and of a search.
         mu: μ; likewise.
         tail: Total variation that δ includes; likewise.
     """
@@ -82,6 +83,7 @@ class Claim(Record, kw_only=True):
     epsilon: Number | None = None
     epsilon_of_a_person: Number | None = None
     epsilon_as_run: Number | None = None
+    search: Number | None = None
     zcdp_rho: Number | None = None
     mu: Number | None = None
     tail: Number | None = None
@@ -128,6 +130,10 @@ def claim(
         return finite(dataclasses.replace(guarantee, mu=guarantee.mu * clients * _ROUNDED_UP).epsilon(refused.delta))
 
     persons = refused.clients_per_person
+    search = None if guarantee is None else guarantee.search
+    gaussian = None if search is not None else guarantee
+    if search is not None:
+        refused = msgspec.structs.replace(refused, search=search.mean)
     return msgspec.structs.replace(
         refused,
         state=STATED,
@@ -135,9 +141,9 @@ def claim(
         epsilon=epsilon,
         epsilon_of_a_person=None if persons == 1 else of_several(persons),
         epsilon_as_run=of_several(refused.cohort / refused.clients_per_round),
-        zcdp_rho=None if guarantee is None else guarantee.zcdp_rho,
-        mu=None if guarantee is None else guarantee.mu,
-        tail=None if guarantee is None else guarantee.tail,
+        zcdp_rho=None if gaussian is None else gaussian.zcdp_rho,
+        mu=None if gaussian is None else gaussian.mu,
+        tail=None if gaussian is None else gaussian.tail,
     )
 
 
@@ -153,7 +159,10 @@ def _not_checked(claim: Claim, *, grid: bool, secret: bool) -> list[str]:
         "one client is one person" if persons == 1 else f"one person has at most {persons:,} clients",
         "nothing else of these clients leaves the server without noise, such as metrics, counts or durations",
         "the initial model and the vocabulary come from data of others",
-        "no earlier run on these clients chose the settings: such runs are not counted",
+        "no earlier run on these clients chose the settings: such runs are not counted"
+        if claim.search is None
+        else "nothing of the search's other runs is ever published, nor how many there were; settings were drawn "
+        "independently; and the score is of clients that never train",
         "the words of the noise's generator are random"
         if grid
         else "adversaries read no low bits: the guarantee is about real numbers, and floats are released "
@@ -254,11 +263,14 @@ def line(claim: Claim) -> str:
     if claim.mu is not None:
         parts.append(f"ρ={up(claim.zcdp_rho)} zCDP (μ={up(claim.mu)})")
     if claim.cohort != claim.clients_per_round:
-        real = f" (of the clients that really train: ε≤{up(claim.epsilon_as_run)})" if claim.mu is not None else ""
+        as_run = claim.epsilon_as_run
+        real = "" if as_run is None else f" (of the clients that really train: ε≤{up(as_run)})"
         less = f"{claim.cohort / claim.clients_per_round:.3g} times less noise"
         parts.append(f"for cohorts of {claim.cohort}, simulated by {claim.clients_per_round} with {less}{real}")
     if claim.population is None:
         parts.append("if δ is below 1 / population")
+    if claim.search is not None:
+        return f"{'; '.join(parts)}; the best of a search of {claim.search:g} runs on average, which is covered."
     return f"{'; '.join(parts)}; tuning not covered."
 
 

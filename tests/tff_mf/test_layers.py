@@ -114,7 +114,7 @@ NAMES = """
 AmplifiedBands ArtifactError BLT BMinSep BallsInBins BallsInBinsEstimator Banded
 BandedPlusLowRank BandedToeplitz CohortSecret CyclicPoisson Dense EstimatedEpsilon FixedEpoch Grid Guarantee Identity
 InputError LearningRates Level LinearSchedule Mechanism MinSep Momentum MomentumWithRates OptimizedFor Order
-Participation Plan Poisson PrefixSum Sampling ScaledBLT SearchStatus SensitivityResult
+Participation Plan Poisson PrefixSum Sampling ScaledBLT Search SearchStatus SensitivityResult
 SingleParticipation Tree Workload adaptive_clipping_guarantee amplified_bands
 balls_in_bins_gram calibrate_noise_multiplier compose_guarantees epsilon explain_sensitivity guarantee
 least_loss load max_error max_loss optimize_banded
