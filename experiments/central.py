@@ -19,9 +19,10 @@ from tff_mf.base import checkpoint_files, strict_json, validation
 from tff_mf.base.errors import InputValueError
 from tff_mf.planning import MechanismSetting, by_name
 
+from .guard.run_guard import open_loop
 from .output import files, typed
 from .output.typed import CountOrZero, NonNegative, Positive, Record, Size
-from .runs import folders, metrics, server_loop, statements
+from .runs import folders, metrics, statements
 from .runs.names import CALIBRATED, CHECKPOINTS, MECHANISM, METRICS, SETTINGS_TOML, SUMMARY
 from .runs.rules import Rules, check_same
 from .runs.settings import PresetFolder, PrivacySettings
@@ -540,7 +541,7 @@ def train(
     keys of the noise, is removed.
 
     Formal guarantee: as for `tff_mf.frameworks.keras.Training`, for the training part of the data; weights, metrics and
-    summary are computed from what it covers. As for `ServerLoop`, of which an epoch is a round: no epoch of which
+    summary are computed from what it covers. As for `RunGuard`, of which an epoch is a round: no epoch of which
     anything was written is ever run again. The validation and the test part are not protected.
 
     Args:
@@ -608,7 +609,7 @@ def _train_epochs(
     epochs = -(-plan.rounds // settings.order.epoch_rounds)
     # The order of the examples keeps the schema.
     rules = Rules(rounds=epochs, schema=None, divisor=plan.clients_per_round, clip_norm=plan.clip_norm)
-    with server_loop.open_loop(folder, rules=rules, bound_to=folder / CALIBRATED, ended=True) as loop:
+    with open_loop(folder, rules=rules, bound_to=folder / CALIBRATED, ended=True) as loop:
         training = keras.Training.of(model, *data.train, plan, seed=settings.seed)
 
         def released() -> dict[str, float]:

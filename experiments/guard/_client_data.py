@@ -75,12 +75,12 @@ def is_empty(elements: tf.data.Dataset | Sequence[Any], *, read: bool) -> bool:
 
 
 def warn_of_size(size: int, number: int, divisor: int) -> None:
-    """Warns the caller's caller's caller that a round has fewer clients than its sum is divided by."""
+    """Warns who calls `next` that a round has fewer clients than its sum is divided by."""
     warnings.warn(
         f"{size} clients in round {number}, and sums are divided by clients_per_round={divisor}: the mean is smaller "
         "than it should be, and the noise is not.",
         CohortSizeWarning,
-        stacklevel=4,
+        stacklevel=5,
     )
 
 
@@ -189,7 +189,7 @@ class DataOfClients(CohortReader):
                 f"cohort_data: the dataset of {empty[0]}{others} has no batch, which adds nothing to the mean, and the "
                 "noise is the same: batch without drop_remainder=True, or leave out clients with too few examples.",
                 CohortSizeWarning,
-                stacklevel=4,
+                stacklevel=5,
             )
 
     def _check_elements(self, argument: str, datasets: Sequence[tf.data.Dataset]) -> None:

@@ -17,12 +17,15 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
+import tree
 
 import tff_mf
+from tff_mf import queries
 from tff_mf.base import files, validation
 from tff_mf.base.errors import InputTypeError, InputValueError
 
 from ... import aggregators
+from ...aggregators.checkpoints import States
 from ...aggregators.resident.worker import end_with_program
 from .. import reports
 from ..runs import model_file, names
@@ -33,8 +36,8 @@ from ..runs.run_record import begun_record, read_record
 from ..sampling import CohortPlan
 from . import export, models
 from ._client_data import ClientData, CohortSizeWarning, DataOfClients, warn_of_size
+from .computing import DEVICE_LOOP, SIMULATION_LOOP, Computing
 from .drawing import checked_clients
-from .rounds import DEVICE_LOOP, SIMULATION_LOOP, Computing, Rounds
 from .run_guard import RunGuard, begun_plan, open_guard
 
 __all__ = ["CohortSizeWarning", "NoLiteWarning", "PrivateTraining", "private_fed_avg", "private_fed_sgd"]
@@ -81,26 +84,49 @@ class PrivateTraining:
     Rounds are computed in a resident context of its own, whose worker ends with `close`, with the program, or when
     nothing refers to the training any more. It is a context manager too.
 
+    Formal guarantee: as for `RunGuard` with the aggregator of the process: a state is recorded as released once it is
+    on disk, if its noise was drawn exactly once for each round up to it. Rounds whose state is not kept release
+    nothing.
+
     Attributes:
         plan: The plan, for this model: with its grid.
         process: The learning process.
         aggregator: The aggregator in it.
         guard: The guard, for whatever is not here.
+        facts: What was saved with the state that the training goes on from.
+
+    Args:
+        guard: The guard, opened with the aggregator.
+        plan: The plan.
+        process: The learning process.
+        aggregator: The aggregator in it.
+        weights: The weights of its model.
+        ends: What ends with the training.
+        model_fn: The model, for evaluations.
+        for_devices: Builds the process for exports, from its aggregator.
+        sampler: Draws the cohorts, if the guard does not.
+        initial_weights: What training starts from, if not from the process's own initial model.
+        every_round: Whether each round is kept before the next begins.
+        published: The last round of which anything is known to be published.
+        of_context: Arguments of `aggregators.resident_context`.
     """
 
     def __init__(
         self,
+        guard: RunGuard,
         plan: tff_mf.Plan,
-        model_fn: Model,
-        weights: models.Weights,
         process: tff.learning.templates.LearningProcess,
         aggregator: aggregators.MFAggregationFactory,
-        guard: RunGuard,
+        weights: models.Weights,
         *,
         ends: contextlib.ExitStack,
-        for_devices: Build,
-        sampler: Sampler | None,
-        initial_weights: tff.learning.models.ModelWeights | None,
+        model_fn: Model | None = None,
+        for_devices: Build | None = None,
+        sampler: Sampler | None = None,
+        initial_weights: tff.learning.models.ModelWeights | None = None,
+        every_round: bool = True,
+        published: int = 0,
+        **of_context: Any,
     ) -> None:
         self.plan, self.process, self.aggregator, self.guard = plan, process, aggregator, guard
         self._model_fn, self._weights = model_fn, weights
@@ -118,8 +144,12 @@ class PrivateTraining:
         self._evaluated = read_evaluated(guard.folder)
         self._report: reports.Report | None = None
         # Of its own, since a worker that died is replaced.
-        self._context = ends.enter_context(Computing())
-        self._engine = Rounds(process, aggregator, guard, self._context, initial_weights=initial_weights)
+        self._context = ends.enter_context(Computing(**of_context))
+        self._checkpoints = aggregators.CheckpointManager(guard.folder / names.CHECKPOINTS, aggregator=aggregator)
+        self._initial, self._every_round, self._published = initial_weights, every_round, published
+        # What the next round starts from, and facts that were saved with it.
+        self._state: Any = None
+        self.facts: Mapping[str, Any] = {}
         self._close = weakref.finalize(self, ends.close)
         try:
             if guard.has_ended:
@@ -181,6 +211,17 @@ class PrivateTraining:
             InputValueError: If no cohort waits for its data, there are data of a client that is not in it, or a dataset
                 has no end, calls Python, or is too large to be sent to the worker. The cohort still waits then.
         """
+        output = self.compute(cohort_data)
+        self.advance(output.state)
+        return output.metrics
+
+    def compute(
+        self, cohort_data: Mapping[str, tf.data.Dataset] | ClientData
+    ) -> tff.learning.templates.LearningProcessOutput:
+        """Returns the process's output for the cohort that waits; nothing of it may be released before `advance`.
+
+        Arguments and errors are those of `next`.
+        """
         self._check_open()
         begun = self._begun
         if begun is None and self._report is not None:
@@ -197,13 +238,23 @@ class PrivateTraining:
             )
         if isinstance(cohort_data, ClientData) and self._drawn is not None and begun.number < self.plan.rounds:
             self._data.begin(cohort_data, self._drawn.cohort(begun.number))
-        # Until the end: the worker may die, and the newest state may be on disk.
+        # Until `advance`: the worker may die, and the newest state may be on disk.
         begun.tried = self._stale = True
         with self._context.installed():
-            output = self._engine.compute(data)
-        self._engine.keep(begun.number, output.state)
-        self._begun, self._stale = None, False
-        return output.metrics
+            return self.process.next(self._state, data)
+
+    def advance(self, state: Any, *, keep: bool = True, **facts: Any) -> None:
+        """Goes on with the state after a round.
+
+        Args:
+            state: The state.
+            keep: Whether it is saved with the facts, and the round then recorded as released; a round that is not
+                kept releases nothing.
+            facts: Facts that the training needs to go on, as JSON.
+        """
+        if keep:
+            self.guard.finish(state, facts=facts)
+        self._state, self._begun, self._stale = state, None, False
 
     def evaluate(self, data: tf.data.Dataset | Mapping[str, tf.data.Dataset] | ClientData) -> dict[str, Any]:
         """Returns the metrics of the newest released model on clients that do not train.
@@ -247,7 +298,7 @@ class PrivateTraining:
             )
         with self._released():
             start = self._evaluation.initialize()
-            weights = self.process.get_model_weights(self._engine.state) if self._final is None else self._final
+            weights = self.process.get_model_weights(self._state) if self._final is None else self._final
             state = self._evaluation.set_model_weights(start, weights)
             metrics = self._evaluation.next(state, datasets).metrics["client_work"]["eval"]["current_round_metrics"]
             return {name: np.asarray(value).tolist() for name, value in metrics.items()}
@@ -262,7 +313,12 @@ class PrivateTraining:
             self._check_open()
             return tff.learning.models.ModelWeights(*([weight.copy() for weight in part] for part in self._final))
         with self._released():
-            weights = self.process.get_model_weights(self._engine.state)
+            return self.weights_of(self._state)
+
+    def weights_of(self, state: Any) -> tff.learning.models.ModelWeights:
+        """Returns the weights of the model in a state, as NumPy arrays."""
+        with self._context.installed():
+            weights = self.process.get_model_weights(state)
             return tff.learning.models.ModelWeights(
                 trainable=[np.asarray(weight) for weight in tf.nest.flatten(weights.trainable)],
                 non_trainable=[np.asarray(weight) for weight in tf.nest.flatten(weights.non_trainable)],
@@ -292,10 +348,10 @@ class PrivateTraining:
             )
         if not self.guard.has_ended:
             model = self.model()
-            self._write_model(model, names.MODEL)
+            files.write_atomically(self.guard.folder / names.MODEL, self.file_of(model))
             # Nothing is read from checkpoints from here on, or written.
             self.guard.record_end()
-            self._final, self._engine.state = model, None
+            self._final, self._state = model, None
         # Also after an error that came between the end and here; after a kill, the next opening does it.
         self._report = self.guard.end()
         return self._report
@@ -327,6 +383,7 @@ class PrivateTraining:
             InputValueError: If no ε can be stated, the plan has restarts, or the folder is not empty.
         """
         self._check_open()
+        assert self._for_devices is not None
         first = model_file.read_from(self.guard.folder, names.FIRST_MODEL)
         written = export.write_private(
             self.guard.folder,
@@ -406,12 +463,16 @@ class PrivateTraining:
         if self._begun is not None:
             # Of a loop that was left.
             self._begun.tried = True
-        while self.rounds_done < self.plan.rounds and self._report is None:
+        while self._report is None:
             self._check_open()
             if self._begun is None:
+                if self._stale:
+                    self._resume()
                 number = self.guard.next_round
+                if number > self.plan.rounds:
+                    return
                 clients = draw(number)
-                self.guard.begin(clients)
+                self.guard.begin(clients, clip_norm=self._clip_norm())
                 self._begun = _Begun(number=number, clients=clients)
             elif not self._begun.tried:
                 raise InputValueError(
@@ -423,21 +484,42 @@ class PrivateTraining:
             yield list(self._begun.clients)
 
     def _begin_again(self, begun: _Begun) -> bool:
-        """Begins a round again that failed, and returns whether it was needed: the failure may have come after it."""
+        """Begins a round again that failed, and returns whether it is the next one.
+
+        The failure may have come after it was saved, and rounds before it may not have been kept.
+        """
         if self._stale:
             self._resume()
-        if self.rounds_done >= begun.number:
+        else:
+            self.guard.goes_back_to(begun.number)
+        if self.guard.next_round != begun.number:
             self._begun = None
             return False
-        self.guard.goes_back_to(begun.number)
-        self.guard.begin(begun.clients)
+        self.guard.begin(begun.clients, clip_norm=self._clip_norm())
         begun.tried = False
         return True
 
-    def _write_model(self, model: tff.learning.models.ModelWeights, name: str) -> None:
+    def _clip_norm(self) -> float | None:
+        """Returns the clip norm of the next round, if it adapts: it follows from the noised counts."""
+        if self.plan.adaptive_count_stddev is None:
+            return None
+        norms: list[float] = []
+
+        def visit(part: object) -> object | None:
+            if not isinstance(part, queries.AdaptiveClippingState):
+                return None
+            norms.append(float(np.asarray(part.clip_norm)))
+            return part
+
+        with self._context.installed():
+            tree.traverse(visit, self._state)
+        return norms[-1]
+
+    def file_of(self, model: tff.learning.models.ModelWeights) -> bytes:
+        """Returns the content of the file of a model."""
         trainable = dict(zip(self._weights.trainable, model.trainable, strict=True))
         others = dict(zip(self._weights.non_trainable, model.non_trainable, strict=True))
-        files.write_atomically(self.guard.folder / name, model_file.content(trainable, others))
+        return model_file.content(trainable, others)
 
     def _take_up_end(self) -> None:
         """Reads the model and the report of a run that has ended."""
@@ -452,11 +534,26 @@ class PrivateTraining:
         self._report = reports.write(self.guard.folder, realised=True)
 
     def _resume(self) -> None:
-        """Goes on with the newest state on disk, in a worker that is there."""
-        self._engine.resume(every_round=True)
-        self._stale = False
+        """Goes on with the newest state on disk, in a new worker.
+
+        Raises:
+            InputValueError: As for `RunGuard.resume`, or if the state has other noise.
+        """
+        self._context.revive()
+        with self._context.installed():
+            start = self.process.initialize()
+            if self._initial is not None:
+                start = self.process.set_model_weights(start, self._initial)
+        states = States(self._checkpoints, start, self._context.wait)
+        self.guard.check_state(states.newest, states.state)
+        self.guard.resume(states, every_round=self._every_round, published=self._published)
+        if not states.rounds():
+            # Also the initial model: a run that is begun again before its first round has the same.
+            states.save(0, start, {"run": self.guard.run, "round": 0, "ledger": ""})
+        self._state, self.facts, self._stale = states.state, states.about(states.newest), False
         if self.rounds_done == 0:
-            self._write_model(self.model(), names.FIRST_MODEL)
+            first = self.file_of(self.weights_of(self._state))
+            files.write_atomically(self.guard.folder / names.FIRST_MODEL, first)
 
     @contextlib.contextmanager
     def _released(self) -> Iterator[None]:
@@ -634,13 +731,13 @@ def _opened(
             )
         )
         training = PrivateTraining(
+            guard,
             plan,
-            model_fn,
-            weights,
             process,
             mean,
-            guard,
+            weights,
             ends=ends.pop_all(),
+            model_fn=model_fn,
             for_devices=functools.partial(_process, model_fn, loop=DEVICE_LOOP, optimizers=optimizers),
             sampler=sampler,
             initial_weights=initial_weights,

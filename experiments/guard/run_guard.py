@@ -1,31 +1,34 @@
-"""A guard for other pipelines: refuses cohorts that the participation schema forbids, and keeps the files of a run.
+"""The rounds of one run on its server: begin, work, save, release, report, whatever computes them and keeps the states.
 
-A pipeline with its own sampler and loop calls the guard before it hands out data. The result is a folder as `tff-mf
-train` writes it, whose guarantee `tff-mf report` states and checks. See docs/swap-in-tff.md.
+Every engine calls a guard: TFF's training, Flower's strategy, and pipelines of others with their own sampler and loop.
+The result is a folder whose guarantee `tff-mf report` states and checks. See docs/swap-in-tff.md.
 """
 
+import bisect
 import contextlib
 import dataclasses
-import functools
 import itertools
 import json
 import math
 import pathlib
+import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 import tff_mf
 from tff_mf.base import validation
 from tff_mf.base.errors import InputTypeError, InputValueError
 
 from .. import reports as run_reports
-from ..output import files
-from ..runs import folders, server_loop
-from ..runs.ledger import ReportCounts, has_begun, read_ledger
+from ..output import files, typed
+from ..runs import folders, ledger
+from ..runs.checkpoints import Storage
+from ..runs.ledger import ReportCounts
 from ..runs.names import CHECKPOINTS, LEDGER, METRICS, MODEL, REPORT, REPORT_TEXT, RUN_JSON, SUMMARY
 from ..runs.rules import RefusedCohortError as RefusedCohortError
-from ..runs.rules import Rules, checked_ids
-from ..runs.server_loop import ServerLoop
+from ..runs.rules import Rules, checked_ids, refusal
 from ..sampling import CohortPlan
 from . import drawing
 
@@ -36,25 +39,112 @@ if TYPE_CHECKING:
 _REMAINS = (REPORT, MODEL, METRICS, SUMMARY)
 
 
-class RunGuard(ServerLoop):
-    """Stands between a sampler and the data of its clients. Made by `open_guard`.
+class RunGuard:
+    """The rounds of one run, in files that survive a kill at any moment. Made by `open_guard` and `open_loop`.
 
-    Formal guarantee: as for `ServerLoop`: before `begin` returns, the clients of the round are on disk, and none of
-    them exceeds the schema. With an aggregator, a round is released only with a state whose noise is the aggregator's
-    and was drawn exactly once for each round up to it, by the state's own count. After a state with other noise,
-    nothing is begun or released until the run went back to the last released round. Threads may share a guard.
+    An engine begins a round, computes it from the state of the round before, and passes the new state to `finish`; or
+    it saves the state itself and calls `released`. Only then it publishes anything of the round.
 
-    If the plan's sampling draws the cohorts, a round is begun with no client that is not in its own cohort. If they are
-    secret, that alone bounds who takes part, and nothing of a cohort is written but the key that all follow from, in
-    the folder of the checkpoints, until the run has ended. The amplified ε holds if nobody else learns a cohort either.
+    Formal guarantee, for one process at a time in the folder:
+
+    * Before `begin` returns, the clients of the round are on disk, and none of them exceeds the schema of the rules,
+      counting all rounds that were ever begun in the folder, also by processes that were killed and in attempts that
+      were given up. If `begin` raises, nothing was written.
+    * `finish` records a round as released only once its state is on disk. Rounds are released in order, each once, by
+      its newest attempt; a released round is never begun again, and a round that was not begun is never released.
+    * After a kill at any point, `resume` continues with the newest state. If the round of that state was not recorded
+      as released, it is now, since it may have been seen; no other round was, and their clients count all the same.
+    * A run whose newest state is older than its ledger, or than what it published, is refused, and so is a ledger that
+      does not begin with all that the state saw. That the whole folder was replaced by an older copy cannot be noticed.
+    * With an aggregator, a round is released only with a state whose noise is the aggregator's and was drawn exactly
+      once for each round up to it, by the state's own count. After a state with other noise, nothing is begun or
+      released until the run went back to the last released round.
+    * If cohorts are drawn beforehand, a round is begun with no client that is not in its own cohort. If they are
+      secret, that alone bounds who takes part, and nothing of a cohort is written but the key that all follow from, in
+      the folder of the checkpoints, until the run has ended. The amplified ε holds if nobody else learns a cohort.
+    * After a write that failed, no round is begun until the run is opened again. A forked process begins and releases
+      nothing.
+
+    Threads may share a guard.
+
+    Args:
+        folder: The run's folder.
+        rules: What its plan allows.
+        book: Its ledger.
+        plan: The plan that draws the cohorts; `None` if something else does.
+        drawn: The cohorts, where they are drawn already.
+        noise: The fingerprint of the aggregator, if it is known.
     """
 
-    def __init__(self, *parts: Any, plan: tff_mf.Plan, draws: bool, noise: str | None = None) -> None:
-        super().__init__(*parts)
-        self._noise, self._plan, self._draws = noise, plan, draws
-        self._drawn: CohortPlan | None = None
+    def __init__(
+        self,
+        folder: pathlib.Path,
+        rules: Rules,
+        book: ledger.Ledger,
+        *,
+        plan: tff_mf.Plan | None = None,
+        drawn: CohortPlan | None = None,
+        noise: str | None = None,
+    ) -> None:
+        self._folder, self._rules, self._book = folder, rules, book
+        self._plan, self._given, self._drawn, self._noise = plan, drawn, drawn, noise
+        self._lock = threading.RLock()
+        self._storage: Storage | None = None
         # Whether a state was seen whose noise was drawn for other rounds than were begun.
         self._mixed = False
+        self._past: dict[str, list[int]] = {}
+        for begun in book.record.begun:
+            self._remember(begun.clients, begun.round)
+        # Only the engine knows whether the rounds of an earlier process are in a state.
+        self._last = None if book.record.begun else 0
+
+    @property
+    def folder(self) -> pathlib.Path:
+        """The run's folder."""
+        return self._folder
+
+    @property
+    def run(self) -> str:
+        """Random identifier of the run: keep it with its states."""
+        return self._book.record.run
+
+    @property
+    def rounds(self) -> int:
+        """Number of rounds that were accounted for."""
+        return self._rules.rounds
+
+    @property
+    def last_released(self) -> int:
+        """The last round that was released, 0 before the first."""
+        return self._book.record.last_released
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the run has ended, so that no round follows."""
+        return self._book.record.ended
+
+    @property
+    def next_round(self) -> int:
+        """The next round, counted from 1.
+
+        Raises:
+            InputValueError: If the run is resumed, and neither `resume` nor `goes_on_after` was called yet.
+        """
+        if self._last is None:
+            raise InputValueError(
+                f"out={str(self._folder)!r} holds a run that was stopped: call goes_on_after with the round of its "
+                "newest checkpoint, or 0 if there is none."
+            )
+        return self._last + 1
+
+    @property
+    def last_round(self) -> int:
+        """The round that was begun last, or after which the run was resumed; 0 before the first."""
+        return self._last or 0
+
+    def rounds_of(self, client: str) -> list[int]:
+        """Returns the rounds that a client was chosen for, also in attempts that were given up."""
+        return list(self._past.get(client, ()))
 
     def draws_from(self, clients: Iterable[str]) -> CohortPlan:
         """Draws the cohorts of all rounds by the plan's sampling, or takes up the cohorts of a run that is resumed.
@@ -67,17 +157,21 @@ class RunGuard(ServerLoop):
             InputValueError: If something else draws the cohorts, there are other clients than planned or than the run
                 began with, too few for the cohorts, or the key of a run that is resumed is lost.
         """
-        if not self._draws:
+        if self._plan is None:
             raise InputValueError("sampler= was given to open_guard, so that it draws the cohorts: leave it out there.")
         with self._lock:
+            if self._given is not None:
+                if set(checked_ids(clients)) != set(self._given.client_ids):
+                    raise InputValueError("clients are not those that the cohorts of the run were drawn from.")
+                return self._given
             begun = self._book.record.newest is not None
             self._drawn = drawing.cohorts(self.folder, self._plan, clients, run=self.run, begun=begun)
             return self._drawn
 
     def allowed(self, clients: Iterable[str]) -> list[str]:
         """Returns the clients that may take part in the next round: of drawn cohorts, those in its own."""
-        allowed = super().allowed(clients)
-        if not self._draws:
+        allowed = [client for client in clients if not self._refusal(client)]
+        if self._plan is None:
             return allowed
         drawn = self._cohort_of()
         return [client for client in allowed if client in drawn]
@@ -86,77 +180,32 @@ class RunGuard(ServerLoop):
         """Records the clients of the next round, of secret cohorts none, and returns the round, counted from 1.
 
         Args:
-            clients: Ids of the clients; if cohorts are drawn, clients of the round's own cohort, all or some.
-            clip_norm: As for `ServerLoop.begin`.
+            clients: Ids of all chosen clients, including those that may never report; may be empty. If cohorts are
+                drawn, clients of the round's own cohort, all or some.
+            clip_norm: Clip norm of this round, if it adapts; the rules' if not given.
 
         Raises:
             RefusedCohortError: If the schema forbids the round to a client, or it is not in the cohort that was drawn.
             InputTypeError: If an id is not a string.
-            InputValueError: As for `ServerLoop.begin`, or if `draws_from` was not called.
+            InputValueError: If a client is listed twice, an id cannot be written, the run has ended, all rounds were
+                begun, or `draws_from` was not called.
         """
-        if not self._draws:
-            return super().begin(clients, clip_norm=clip_norm)
         read = checked_ids(clients)
         with self._lock:
-            if others := sorted(set(read) - self._cohort_of()):
-                raise RefusedCohortError(
-                    f"clients of round {self.next_round} are not all in the cohort that {self._plan.sampling!r} drew "
-                    "for it: take clients of allowed(clients).",
-                    others,
-                )
-            if len(set(read)) < len(read):
-                raise InputValueError(f"clients of round {self.next_round} has one twice: a client takes part once.")
-            return super().begin([] if self._plan.secret_cohorts else read, clip_norm=clip_norm)
-
-    def _cohort_of(self) -> frozenset[str]:
-        """Returns the cohort of the next round; an empty one after the last."""
-        if self._drawn is None:
-            raise InputValueError(
-                f"folder={str(self.folder)!r}: the plan's sampling draws the cohorts: call draws_from(clients) first, "
-                "or give sampler= to open_guard."
-            )
-        return frozenset(self._drawn.cohort(self.next_round - 1) if self.next_round <= self.rounds else ())
-
-    def goes_on_after(self, round_number: int, state: Any = None, *, run: str | None = None) -> int:
-        """Tells the guard after which round training is resumed, and returns the round.
-
-        Args:
-            round_number: Version of the newest checkpoint; 0 for a new start.
-            state: The process's state in the checkpoint. Needed if the guard knows the aggregator.
-            run: The `run` that was kept in the checkpoint, if it was.
-
-        Raises:
-            InputTypeError: If there is no state, although the guard knows the aggregator.
-            InputValueError: If the checkpoint belongs to another run, a later round was released, so that rounds would
-                be released twice, the round was never begun, or the state's noise belongs to another number of rounds.
-        """
-        number = validation.whole("round_number", round_number, at_least=0)
-        if run not in (None, self.run):
-            raise InputValueError(f"run={run!r} of the checkpoint must be {self.run!r}: load a checkpoint of this run.")
-        with self._lock:
-            _check_drawn(state, self._noise, number, last_released=self.last_released)
-            return self.record_resumed(number)
-
-    def record_resumed(self, round_number: int, *, reports: ReportCounts | None = None) -> int:
-        """Records what `goes_on_after` does, for a round whose state is checked when it is released.
-
-        Raises:
-            InputValueError: As `goes_on_after`, except for the state.
-        """
-        with self._lock:
-            number = super().record_resumed(round_number, reports=reports)
-            self._mixed = False
+            number = self.next_round
+            self._check_unmixed()
+            if number > self.rounds:
+                raise InputValueError(f"round={number} is beyond the rounds={self.rounds} that were accounted for.")
+            if self._plan is not None:
+                self._check_drawn_cohort(number, read)
+                read = [] if self._plan.secret_cohorts else read
+            self._check_schema(number, read)
+            norm = self._rules.clip_norm if clip_norm is None else validation.positive("clip_norm", clip_norm)
+            restarts = self._rules.restarts_in(number)
+            self._book.begin(number, read, divisor=self._rules.divisor, clip_norm=norm, restarts=restarts)
+            self._remember(read, number)
+            self._last = number
             return number
-
-    def goes_back_to(self, round_number: int) -> None:
-        """Goes back to a round that this process began, to begin it again; its results so far must be discarded.
-
-        Raises:
-            InputValueError: If the round was released or not begun, or is not far enough back.
-        """
-        with self._lock:
-            super().goes_back_to(round_number)
-            self._mixed = False
 
     def cohorts(self, cohorts: Iterable[Sequence[str]] | None = None) -> Iterator[tuple[int, list[str]]]:
         """Yields the round and the clients of each cohort, once it is recorded, up to the last round.
@@ -175,6 +224,32 @@ class RunGuard(ServerLoop):
                 return
             read = checked_ids(clients)
             yield self.begin(read), read
+
+    def finish(
+        self, state: Any, *, reports: ReportCounts | None = None, facts: Mapping[str, Any] | None = None
+    ) -> None:
+        """Saves the state after the round that was begun last, and then records the round as released.
+
+        Args:
+            state: What the storage keeps.
+            reports: Counts of the clients' reports in the round, if they were counted.
+            facts: What else the engine needs to go on after the round.
+
+        Raises:
+            InputValueError: If the round was not begun, the ledger could not be written, this is a forked process, or
+                the state has other noise than that of an aggregator that the guard knows.
+        """
+        with self._lock:
+            number = self.last_round
+            assert self._storage is not None, "call resume first"
+            self._book.check()
+            if not self._book.record.attempts[number]:
+                raise InputValueError(f"round_number={number} was never begun.")
+            if self._noise is not None:
+                self.check_state(number, state)
+            about = {"run": self.run, "round": number, "ledger": self._book.seen(), **(facts or {})}
+            self._storage.save(number, state, {**about, "reports": msgspec.to_builtins(reports)})
+            self._record_released(number, reports)
 
     def released(self, round_number: int, state: Any = None, *, reports: ReportCounts | None = None) -> None:
         """Records that all rounds up to this one are released. Call it once the checkpoint is on disk, then release.
@@ -199,11 +274,89 @@ class RunGuard(ServerLoop):
                     "after it. To begin a failed round again, call goes_back_to first."
                 )
             self.check_state(number, state)
-            self.record_released(number, reports=reports)
+            self._record_released(number, reports)
 
-    def record_released(self, round_number: int, *, reports: ReportCounts | None = None) -> None:
-        """Records what `released` does, for a round whose state was checked by `check_state`."""
-        super().released(round_number, reports=reports)
+    def resume(self, storage: Storage, *, published: int = 0, every_round: bool = False) -> int:
+        """Continues after the newest state, and returns its round, 0 if there is none.
+
+        Args:
+            storage: Where the run's states are.
+            published: The last round of which anything is known to be published.
+            every_round: Whether the engine saves every round before it begins the next.
+
+        Raises:
+            InputValueError: If the newest state is lost, or belongs to another ledger.
+        """
+        self._storage = storage
+        saved = storage.rounds()
+        newest = max(saved, default=0)
+        last = max(self.last_released, published)
+        begun = self._book.record.newest
+        if every_round and begun is not None:
+            # The round before it was saved, and may be released although the ledger does not say so yet.
+            last = max(last, begun.round - 1)
+        if newest < last:
+            raise InputValueError(
+                f"round {last} of the run in out={str(self._folder)!r} was released, and its newest checkpoint is of "
+                f"round {newest}: to run rounds again would release them twice. Put the newest checkpoint back, or end "
+                "the run here, with tff-mf report FOLDER --end."
+            )
+        # Also where nothing of it is needed: a state of another run is refused before anything is done.
+        about = storage.about(newest) if saved else {}
+        if saved and (about["run"], about["round"]) != (self.run, newest):
+            raise InputValueError(
+                f"checkpoint of round {newest} in out={str(self._folder)!r} is of round {about['round']} of run "
+                f"{about['run']:.8}, and not of this one, {self.run:.8}: put the run's own checkpoint back."
+            )
+        if newest and not self._book.has_seen(about["ledger"]):
+            raise InputValueError(
+                f"ledger={str(self._folder / LEDGER)!r} is older than the checkpoint of round {newest}, and lacks who "
+                "took part, or was changed since, or the checkpoint is of a copy of the folder that went on too: put "
+                "the newest ledger back, with the checkpoint of the same folder."
+            )
+        reports = None
+        if newest > self.last_released:
+            reports = typed.convert(about["reports"], ReportCounts | None)
+        if not self.has_ended:
+            self._record_resumed(newest, reports)
+        return newest
+
+    def goes_on_after(self, round_number: int, state: Any = None, *, run: str | None = None) -> int:
+        """Tells the guard after which round training is resumed, and returns the round.
+
+        Args:
+            round_number: Version of the newest checkpoint; 0 for a new start.
+            state: The process's state in the checkpoint. Needed if the guard knows the aggregator.
+            run: The `run` that was kept in the checkpoint, if it was.
+
+        Raises:
+            InputTypeError: If there is no state, although the guard knows the aggregator.
+            InputValueError: If the checkpoint belongs to another run, a later round was released, so that rounds would
+                be released twice, the round was never begun, or the state's noise belongs to another number of rounds.
+        """
+        number = validation.whole("round_number", round_number, at_least=0)
+        if run not in (None, self.run):
+            raise InputValueError(f"run={run!r} of the checkpoint must be {self.run!r}: load a checkpoint of this run.")
+        _check_drawn(state, self._noise, number, last_released=self.last_released)
+        self._record_resumed(number)
+        return number
+
+    def goes_back_to(self, round_number: int) -> None:
+        """Goes back to a round that was begun, to begin it again; its results so far must be discarded.
+
+        Raises:
+            InputValueError: If the round was released or not begun, or is not far enough back.
+        """
+        number = validation.whole("round_number", round_number)
+        with self._lock:
+            if not self.last_released < number <= self.next_round:
+                raise InputValueError(
+                    f"round_number={number} must be at least {self.last_released + 1}, the first round not "
+                    f"released yet, and at most {self.next_round}, the next round."
+                )
+            if number != self.last_released + 1:
+                self._check_unmixed()
+            self._last, self._mixed = number - 1, False
 
     def check_state(self, round_number: int, state: Any) -> None:
         """Raises unless the noise of a state was drawn exactly once for each round up to `round_number`.
@@ -218,6 +371,10 @@ class RunGuard(ServerLoop):
             self._mixed = True
             raise
 
+    def record_end(self) -> None:
+        """Records that the run has ended: no round follows."""
+        self._book.end()
+
     def end(self) -> run_reports.Report:
         """Records that the run has ended, deletes its keys, writes the final report, and returns it.
 
@@ -229,6 +386,52 @@ class RunGuard(ServerLoop):
         folders.delete_keys(self.folder)
         return run_reports.write(self.folder, realised=True)
 
+    def _record_released(self, number: int, reports: ReportCounts | None = None) -> None:
+        with self._lock:
+            if number > self.last_round:
+                raise InputValueError(f"round_number={number} was never begun: the last one was {self.last_round}.")
+            self._check_unmixed()
+            self._book.released_until(number, reports=reports)
+
+    def _record_resumed(self, number: int, reports: ReportCounts | None = None) -> None:
+        """Records that the run continues after a round whose state the engine has.
+
+        Raises:
+            InputValueError: If a later round was released, so that rounds would be released twice, or the round was
+                never begun.
+        """
+        with self._lock:
+            if number < self.last_released:
+                raise InputValueError(
+                    f"round_number={number}: round {self.last_released} of the run in out={str(self._folder)!r} was "
+                    "released, and its newest checkpoint is older: restore the newest checkpoint, or end the run here, "
+                    "with tff-mf report FOLDER --end."
+                )
+            if number > self.last_released:
+                self._check_unmixed()
+            # A round in a state can be seen, and the process may have been stopped before it recorded the release.
+            self._book.released_until(number, reports=reports)
+            self._last, self._mixed = number, False
+
+    def _cohort_of(self) -> frozenset[str]:
+        """Returns the cohort of the next round; an empty one after the last."""
+        if self._drawn is None:
+            raise InputValueError(
+                f"folder={str(self.folder)!r}: the plan's sampling draws the cohorts: call draws_from(clients) first, "
+                "or give sampler= to open_guard."
+            )
+        return frozenset(self._drawn.cohort(self.next_round - 1) if self.next_round <= self.rounds else ())
+
+    def _check_drawn_cohort(self, number: int, clients: Sequence[str]) -> None:
+        if others := sorted(set(clients) - self._cohort_of()):
+            raise RefusedCohortError(
+                f"clients of round {number} are not all in the cohort that was drawn for it: take clients of "
+                "allowed(clients).",
+                others,
+            )
+        if len(set(clients)) < len(clients):
+            raise InputValueError(f"clients of round {number} has one twice: a client takes part once.")
+
     def _check_unmixed(self) -> None:
         if self._mixed:
             last = self.last_released
@@ -236,6 +439,26 @@ class RunGuard(ServerLoop):
                 f"folder={str(self.folder)!r}: the noise of a state was drawn for other rounds than were begun. Load "
                 f"the state of the last released round, {last}, and call goes_back_to({last + 1}) first."
             )
+
+    def _check_schema(self, number: int, clients: Sequence[str]) -> None:
+        refused = {client: reason for client in clients if (reason := self._refusal(client))}
+        if refused:
+            client, reason = next(iter(refused.items()))
+            raise RefusedCohortError(
+                f"clients={len(clients)} of round {number}: {len(refused)} may not take part, for example "
+                f"{client!r}, which {reason}. Choose others.",
+                list(refused),
+            )
+
+    def _refusal(self, client: str) -> str:
+        schema = self._rules.schema
+        return "" if schema is None else refusal(schema, self._past.get(client, ()), self.next_round)
+
+    def _remember(self, clients: Iterable[str], round_number: int) -> None:
+        for client in clients:
+            rounds = self._past.setdefault(client, [])
+            if round_number not in rounds:
+                bisect.insort(rounds, round_number)
 
 
 def begun_plan(folder: pathlib.Path | str, plan: tff_mf.Plan) -> tff_mf.Plan:
@@ -257,6 +480,33 @@ def begun_plan(folder: pathlib.Path | str, plan: tff_mf.Plan) -> tff_mf.Plan:
     begun = run_reports.read_record(folder).plan.noise_multiplier
     same = math.isclose(plan.noise_multiplier, begun, rel_tol=run_reports.TOO_SMALL)
     return dataclasses.replace(plan, noise_multiplier=begun) if same else plan
+
+
+@contextlib.contextmanager
+def open_loop(
+    folder: pathlib.Path,
+    *,
+    rules: Rules,
+    bound_to: pathlib.Path | None = None,
+    ended: bool = False,
+    **of_guard: Any,
+) -> Iterator[RunGuard]:
+    """Yields the guard of a run whose files the caller has written: a new run, or one that is resumed.
+
+    Args:
+        folder: The run's folder.
+        rules: The rules of its rounds. Without a schema, no client is refused.
+        bound_to: The file that states what the run is, as for `ledger.open_ledger`; the `run.json` in the folder if not
+            given.
+        ended: Whether the run may have ended.
+        of_guard: Other arguments of `RunGuard`.
+
+    Raises:
+        InputValueError: If `run.json` is missing, or the existing ledger is damaged, is of another `run.json`, or says
+            that the run has ended.
+    """
+    with ledger.open_ledger(folder / LEDGER, bound_to=bound_to, ended=ended) as book:
+        yield RunGuard(folder, rules, book, **of_guard)
 
 
 @contextlib.contextmanager
@@ -311,16 +561,48 @@ def open_guard(
     more = drawing.record_fields(folder, plan, sampler, **more)
     with files.writing(folder, "folder"):
         folder.mkdir(parents=True, exist_ok=True)
-    with files.alone(folder):
-        _check_folder(folder, ended=ended)
-        more.setdefault("versions", folders.versions())
-        run_reports.write_record(folder, plan, **more)
-        if not (folder / LEDGER).exists():
-            run_reports.write(folder, realised=False)
-        noise = None if aggregator is None else aggregator.fingerprint
-        make = functools.partial(RunGuard, noise=noise, plan=plan, draws=sampler is None)
-        with server_loop.open_loop(folder, rules=Rules.of(plan), make=make, ended=ended) as guarded:
-            yield guarded
+    with (
+        files.alone(folder),
+        open_held(folder, plan, aggregator=aggregator, ended=ended, draws=sampler is None, **more) as guard,
+    ):
+        yield guard
+
+
+@contextlib.contextmanager
+def open_held(
+    folder: pathlib.Path,
+    plan: tff_mf.Plan,
+    *,
+    aggregator: "MFAggregationFactory | None",
+    ended: bool,
+    draws: bool,
+    drawn: CohortPlan | None = None,
+    without_epsilon: bool = False,
+    **more: Any,
+) -> Iterator[RunGuard]:
+    """Yields the guard of a run in a folder that no other process uses, with all fields of its `run.json`.
+
+    Args:
+        folder: The folder.
+        plan: As for `open_guard`.
+        aggregator: Likewise, checked.
+        ended: Likewise.
+        draws: Whether the plan draws the cohorts.
+        drawn: The cohorts of all rounds, if it has drawn them already.
+        without_epsilon: Whether clients may take part more often than the plan allows, so that no ε is stated.
+        more: Fields of `run.json`.
+    """
+    _check_folder(folder, ended=ended)
+    more.setdefault("versions", folders.versions())
+    run_reports.write_record(folder, plan, **more)
+    if not (folder / LEDGER).exists():
+        run_reports.write(folder, realised=False)
+    rules = Rules.of(plan)
+    if without_epsilon:
+        rules = dataclasses.replace(rules, schema=None)
+    noise = None if aggregator is None else aggregator.fingerprint
+    with open_loop(folder, rules=rules, ended=ended, plan=plan if draws else None, drawn=drawn, noise=noise) as guard:
+        yield guard
 
 
 class _OtherRoundsError(InputValueError):
@@ -425,7 +707,7 @@ def _check_folder(folder: pathlib.Path, *, ended: bool) -> None:
         ended: Whether the run may have ended.
     """
     book = folder / LEDGER
-    if book.is_file() and read_ledger(book).ended:
+    if book.is_file() and ledger.read_ledger(book).ended:
         folders.delete_keys(folder)
         if not (_ended(folder / REPORT) and (folder / REPORT_TEXT).is_file()):
             run_reports.write(folder, realised=True)
@@ -440,7 +722,7 @@ def _check_folder(folder: pathlib.Path, *, ended: bool) -> None:
             f"folder={str(folder)!r} holds the report of a run that has ended, and its {LEDGER} has no end: put the "
             "newest ledger back."
         )
-    if has_begun(book):
+    if ledger.has_begun(book):
         return
     left = [name for name in _REMAINS if (folder / name).exists()]
     if any((folder / CHECKPOINTS).glob("*")):

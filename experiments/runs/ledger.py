@@ -412,9 +412,7 @@ class Ledger:
 
 
 @contextlib.contextmanager
-def open_ledger(
-    path: pathlib.Path, *, bound_to: pathlib.Path | None = None, run: str | None = None, ended: bool = False
-) -> Iterator[Ledger]:
+def open_ledger(path: pathlib.Path, *, bound_to: pathlib.Path | None = None, ended: bool = False) -> Iterator[Ledger]:
     """Yields the ledger of a run: a new one, or the existing one of a run that is resumed.
 
     If the run was killed while it wrote a line, that line is incomplete and it did not take effect: it is cut.
@@ -423,8 +421,6 @@ def open_ledger(
         path: The ledger.
         bound_to: The file with the settings of the run, whose hash is in the first line of the ledger: a report
             accepts no ledger without it. `run.json` in the folder of the ledger if not given.
-        run: Identifier of the run in the checkpoints from which it is resumed: a ledger of another run is refused, and
-            a new ledger gets this identifier. If not given, a new ledger gets a new one.
         ended: Whether the run may have ended; then nothing can be appended.
 
     Raises:
@@ -448,10 +444,6 @@ def open_ledger(
         ]
         if record.bound_to != about:
             problems.append(f"{bound_to.name} was changed since the run began")
-        if run not in (None, record.run):
-            problems.append(
-                f"it belongs to run {record.run[:8]}, and the checkpoints to run {run:.8}: restore both from one run"
-            )
         if problems:
             raise InputValueError(
                 f"ledger={str(path)!r} cannot be continued: {'; '.join(problems)}. Put the newest files of the run "
@@ -462,7 +454,7 @@ def open_ledger(
         files.sync_folder(path.parent)
         ledger = Ledger(path, descriptor, record, content)
         if not content:
-            ledger.append(Opened(version=VERSION, run=run or secrets.token_hex(16), bound_to=about, time=_now()))
+            ledger.append(Opened(version=VERSION, run=secrets.token_hex(16), bound_to=about, time=_now()))
         yield ledger
     finally:
         os.close(descriptor)

@@ -330,6 +330,9 @@ def check_statable(
         observed: Participation in the cohorts that were planned, once they are.
     """
     check_asked(noise_multiplier=privacy.noise_multiplier, insecure_seed=privacy.insecure_seed)
+    if privacy.secret_cohorts:
+        # What holds for those who know the cohorts is refused first.
+        privacy = dataclasses.replace(privacy, sampling=privacy.participation, secret_cohorts=False)
     if observed is not None and not observed.within(privacy.participation):
         assumed = bound_to(privacy.participation, privacy.restart_every)
         came = f"assumed {assumed}, {seen(observed.min_sep, observed.max_participations)}"

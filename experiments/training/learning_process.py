@@ -1,12 +1,9 @@
 """The learning process of a run: federated averaging or SGD, momentum on the server, and noise of a mechanism."""
 
 import math
-from typing import Any
 
-import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
-import tree
 
 import tff_mf
 from tff_mf import queries
@@ -15,7 +12,7 @@ from tff_mf.base.errors import InputValueError
 from tff_mf.planning.by_name import RAMP_FLOOR
 
 from ... import aggregators
-from ..guard.rounds import SIMULATION_LOOP
+from ..guard.computing import SIMULATION_LOOP
 from ..runs.settings import RunSettings
 from . import task
 
@@ -39,7 +36,7 @@ def build_process(
         settings: How to train, with numbers for words: `RunSettings.resolved`.
         privacy: The mechanism and its noise.
         language_task: The model.
-        loop: How a client iterates over its batches: `SIMULATION_LOOP`, or `rounds.DEVICE_LOOP` for graphs.
+        loop: How a client iterates over its batches: `SIMULATION_LOOP`, or `computing.DEVICE_LOOP` for graphs.
             Both give the same model, up to rounding.
     """
     clipping = _adaptive_clipping(settings, privacy)
@@ -72,21 +69,6 @@ def _zeroed(
     zeroing = tff.aggregators.zeroing_factory(settings.zeroing, mean, norm_order=math.inf)
     # Its measurements are exact counts of zeroed clients.
     return aggregators.withhold_measurements(zeroing)
-
-
-def clip_norm_of(state: Any, settings: RunSettings) -> float:
-    """Returns the clip norm of the round that starts from a state of the process: the noised counts' result."""
-    norms = [settings.clip_norm]
-
-    def visit(part: object) -> object | None:
-        if not isinstance(part, queries.AdaptiveClippingState):
-            return None
-        norms.append(float(np.asarray(part.clip_norm)))
-        return part
-
-    if settings.adaptive_clipping is not None:
-        tree.traverse(visit, state)
-    return norms[-1]
 
 
 def _adaptive_clipping(settings: RunSettings, privacy: tff_mf.Plan) -> queries.AdaptiveClipping | None:

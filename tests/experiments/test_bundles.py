@@ -15,7 +15,7 @@ import tensorflow as tf
 import tff_mf
 from tff_mf.experiments import reports
 from tff_mf.experiments.guard import export
-from tff_mf.experiments.runs import server_loop
+from tff_mf.experiments.guard.run_guard import open_loop
 from tff_mf.experiments.runs.ledger import ReportCounts
 from tff_mf.experiments.runs.rules import Rules
 from tff_mf.experiments.runs.settings import dimension_of
@@ -132,7 +132,7 @@ def trained(bundle, tmp_path):
     for name in ("run.json", "plan.json", "mechanism.safetensors", "vocabulary.json"):
         shutil.copyfile(bundle.folder / name, run / name)
     counts = ReportCounts(came=5, counted=4, clipped=1, zeroed=0, refused={"late": 1})
-    with server_loop.open_loop(run, rules=Rules.of(tff_mf.Plan.load(run))) as loop:
+    with open_loop(run, rules=Rules.of(tff_mf.Plan.load(run))) as loop:
         loop.released(loop.begin(["a", "b", "c", "d"]), reports=counts)
         loop.record_end()
     initial = safetensors.numpy.load_file(bundle.folder / "server" / "initial.safetensors")

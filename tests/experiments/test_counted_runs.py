@@ -11,7 +11,8 @@ import run_folders
 
 import tff_mf
 from tff_mf.experiments import reports
-from tff_mf.experiments.runs import ledger, metrics, names, server_loop
+from tff_mf.experiments.guard.run_guard import open_loop
+from tff_mf.experiments.runs import ledger, metrics, names
 from tff_mf.experiments.runs.folders import ExecutionSettings
 from tff_mf.experiments.runs.rules import Rules
 from tff_mf.experiments.training import program
@@ -40,7 +41,7 @@ def test_a_run_that_stops_early_states_what_was_planned(small_data, tmp_path):
         program.run(SETTINGS, PRIVACY, data=small_data, out=tmp_path, on_round=stop_after(4))
     ended = tmp_path.with_name("ended")
     shutil.copytree(tmp_path, ended)
-    with server_loop.open_loop(ended, rules=Rules.of(PRIVACY)) as loop:
+    with open_loop(ended, rules=Rules.of(PRIVACY)) as loop:
         loop.record_end()
     early = reports.build(ended, realised=True)
     assert "all 4 models" in early.headline

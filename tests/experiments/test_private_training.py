@@ -215,7 +215,7 @@ def test_training_starts_from_given_weights(tmp_path):
 def values(training):
     """All numbers of the state: of the model, the server's optimizer and the noise."""
     with training._context.installed():
-        return [np.asarray(each) for each in tree.flatten(training._engine.state)]
+        return [np.asarray(each) for each in tree.flatten(training._state)]
 
 
 def test_a_run_that_was_left_goes_on_with_its_cohorts(tmp_path):
@@ -324,7 +324,7 @@ def test_a_round_that_was_saved_is_not_computed_again(training, monkeypatch):
         training.next(of([*following, *cohort]))
     training.next(of(following))
     assert ledger.read_ledger(training.guard.folder / names.LEDGER).attempts == {1: 1, 2: 1}
-    assert set(aggregators.rounds_drawn(training._engine.state).values()) == {2}
+    assert set(aggregators.rounds_drawn(training._state).values()) == {2}
 
 
 def test_a_worker_that_died_is_replaced_and_the_round_begun_again(training):
@@ -506,7 +506,7 @@ def trained_after_evaluation(world):
 
 def one_more_of_the_process(world):
     with world.done._context.installed():
-        world.done.process.next(world.done._engine.state, [dataset()])
+        world.done.process.next(world.done._state, [dataset()])
 
 
 def ended(world):

@@ -11,8 +11,9 @@ from run_folders import plan
 
 import tff_mf
 from tff_mf.experiments import guard
+from tff_mf.experiments.guard.run_guard import open_loop
 from tff_mf.experiments.output import files
-from tff_mf.experiments.runs import names, server_loop
+from tff_mf.experiments.runs import names
 from tff_mf.experiments.runs.checkpoints import Checkpoints
 from tff_mf.experiments.runs.ledger import read_ledger
 from tff_mf.experiments.runs.rules import Rules
@@ -37,7 +38,7 @@ def folder(tmp_path):
 
 
 def opened(folder):
-    return server_loop.open_loop(folder, rules=RULES)
+    return open_loop(folder, rules=RULES)
 
 
 def resumed(loop, **more):
@@ -179,7 +180,7 @@ def test_files_of_several_ages_release_nothing_twice_and_forget_nobody(folder, v
         try:
             with opened(folder) as loop:
                 if more is None:
-                    loop.record_resumed(newest)
+                    loop.goes_on_after(newest)
                 else:
                     loop.resume(Checkpoints(folder / names.CHECKPOINTS, {}), **more)
                 assert loop.next_round == newest + 1
