@@ -25,7 +25,7 @@ _OPTIONS = (
     *("secret_cohorts", "epsilon", "noise_multiplier", "delta"),
 )
 # What else --set gives: how the run is executed, and a seed of the noise, with which there is no privacy.
-_EXECUTION = ("checkpoint_every", "clients_at_once", "threads", "restarts")
+_EXECUTION = ("checkpoint_every", "clients_at_once")
 
 
 @_options.command
@@ -55,9 +55,8 @@ def train(
     At the end accuracy and the guarantee are printed, and what ran is in the files of --out, runs/train if not given.
 
     --show explains each setting. --set also takes checkpoint_every, the rounds between checkpoints (25);
-    clients_at_once, the clients that TFF's worker trains at the same time (as many as this machine has cores); threads
-    inside an operation of it (1); restarts, how often to resume automatically when it dies; and insecure_seed, a seed
-    of the noise: TEST ONLY, there is no privacy then.
+    clients_at_once, the clients that TFF's worker trains at the same time (as many as this machine has cores); and
+    insecure_seed, a seed of the noise: TEST ONLY, there is no privacy then.
     """
     execution = ExecutionSettings(resume=resume, **{name: flags.pop(name) for name in _EXECUTION if name in flags})
     file = None if config is None else pathlib.Path(config)
@@ -110,20 +109,16 @@ def train(
 def _planned(
     settings: RunSettings, folder: pathlib.Path, insecure_seed: int | None, *, resume: bool, without_epsilon: bool
 ) -> tff_mf.Plan:
-    """Returns the privacy plan of a run; what can be refused is, all at once, before a mechanism is optimized."""
+    """Returns the privacy plan of a run; what can be refused is, before a mechanism is optimized."""
     from ..runs import run_record
-    from ..runs.settings import check_together
 
     begun = run_record.begun_record(folder) if resume else None
-
-    def check_noise() -> None:
-        if not without_epsilon:
-            statements.check_asked(noise_multiplier=settings.noise_multiplier, insecure_seed=insecure_seed)
-
-    checks = [check_noise, lambda: check_dataset(settings.dataset)]
+    if not without_epsilon:
+        statements.check_asked(noise_multiplier=settings.noise_multiplier, insecure_seed=insecure_seed)
+    check_dataset(settings.dataset)
     if not resume:
-        checks += [settings.check, lambda: folders.check_new(folder)]
-    check_together(checks)
+        settings.check()
+        folders.check_new(folder)
     if begun is not None:
         # A mechanism, or σ, that differed in its last digit could not continue the noise of the first.
         privacy = dataclasses.replace(begun.plan, insecure_seed=insecure_seed)

@@ -577,7 +577,6 @@ def open_held(
     ended: bool,
     draws: bool,
     drawn: CohortPlan | None = None,
-    without_epsilon: bool = False,
     **more: Any,
 ) -> Iterator[RunGuard]:
     """Yields the guard of a run in a folder that no other process uses, with all fields of its `run.json`.
@@ -589,7 +588,6 @@ def open_held(
         ended: Likewise.
         draws: Whether the plan draws the cohorts.
         drawn: The cohorts of all rounds, if it has drawn them already.
-        without_epsilon: Whether clients may take part more often than the plan allows, so that no ε is stated.
         more: Fields of `run.json`.
     """
     _check_folder(folder, ended=ended)
@@ -597,11 +595,10 @@ def open_held(
     run_reports.write_record(folder, plan, **more)
     if not (folder / LEDGER).exists():
         run_reports.write(folder, realised=False)
-    rules = Rules.of(plan)
-    if without_epsilon:
-        rules = dataclasses.replace(rules, schema=None)
     noise = None if aggregator is None else aggregator.fingerprint
-    with open_loop(folder, rules=rules, ended=ended, plan=plan if draws else None, drawn=drawn, noise=noise) as guard:
+    with open_loop(
+        folder, rules=Rules.of(plan), ended=ended, plan=plan if draws else None, drawn=drawn, noise=noise
+    ) as guard:
         yield guard
 
 

@@ -164,28 +164,19 @@ def continued_folder(path: pathlib.Path) -> pathlib.Path:
 class ExecutionSettings:
     """Where a run computes, and how it is saved and resumed. None of these settings changes the model.
 
-    More threads may change the order of sums inside an operation, and so their rounding. For the models of a run, 1, 2
-    and 4 threads gave the same numbers, bit for bit.
-
     Attributes:
         checkpoint_every: Rounds between checkpoints, which are also saved before each evaluation is released.
         resume: Whether to resume the run that is in the folder, from its last checkpoint.
         clients_at_once: Number of clients that the worker runs at the same time; as many as this machine has cores if
             `None`. Their updates are added in the same order.
-        threads: Number of threads inside an operation of the worker; 1 if `None`.
-        restarts: How often a run whose worker dies is resumed from its last checkpoint automatically.
     """
 
     checkpoint_every: int = 25
     resume: bool = False
     clients_at_once: int | None = None
-    threads: int | None = None
-    restarts: int = 0
 
     def __post_init__(self) -> None:
         validation.whole("checkpoint_every", self.checkpoint_every)
-        validation.whole("restarts", self.restarts, at_least=0)
-        for name in ("clients_at_once", "threads"):
-            given = getattr(self, name)
-            if given is not None and validation.whole(name, given, at_least=1) > _MOST_AT_ONCE:
-                raise InputValueError(f"{name}={given} must be at most {_MOST_AT_ONCE:,}.")
+        given = self.clients_at_once
+        if given is not None and validation.whole("clients_at_once", given, at_least=1) > _MOST_AT_ONCE:
+            raise InputValueError(f"clients_at_once={given} must be at most {_MOST_AT_ONCE:,}.")

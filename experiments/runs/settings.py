@@ -1,13 +1,12 @@
 """The settings of a run: what presets, files and flags become, what a plan is made of, and what `run.json` keeps."""
 
 import dataclasses
-import functools
 import json
 import math
 import os
 import pathlib
 import tomllib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 import msgspec
@@ -16,7 +15,7 @@ from msgspec import Meta
 
 import tff_mf
 from tff_mf.base import validation
-from tff_mf.base.errors import InputError, InputValueError
+from tff_mf.base.errors import InputValueError
 from tff_mf.mechanisms.grid import check_rows as check_noise_rows
 from tff_mf.planning import MechanismSetting, by_name, check_level, check_restarts, checked_cohort
 from tff_mf.problem.grids import FEWEST_BITS, MOST_BITS
@@ -48,9 +47,6 @@ _SPECIAL_WORDS = 4
 # The line on which the banded MF paper found the best rates: log η = slope·log L_e + intercept, rounded to powers.
 _SLOPE, _INTERCEPT, _RATES_APART = -0.95, -4.64, 1.7
 _OF_MECHANISM = ("buffers", "bands", "unit_norms", "objective")
-# Those whose steps are no linear function of the updates, and the τ of their paper (Reddi et al., 2021).
-ADAPTIVE_OPTIMIZERS = ("adam", "adagrad", "yogi")
-_ADAPTIVITY = 1e-3
 ALL, PROPOSED = "all", "proposed"
 # The default. Runs at a fraction of the size use it in place of `all`, whose number is not known yet.
 TEST_EXAMPLES = 20_000
@@ -59,52 +55,12 @@ FILES = ("mechanism", "dataset")
 _OF_MODEL = ("vocab_size", "embedding_size", "units")
 # Of a plan, as the settings have them.
 _AS_IN_PLAN = ("rounds", "delta", "clip_norm", "restart_every", "adaptive_count_stddev")
-# Of float32, in the 2 GB of a message to TFF's worker.
-_MOST_VALUES = 2**29
 # NumPy's and Python's generators, which TFF seeds, take 32 bits.
 _Seed = Annotated[int, Meta(ge=0, le=2**32 - 1)]
 # TensorFlow makes room at once for a whole batch, and for all examples that it shuffles.
 _Batch = Annotated[int, Meta(ge=1, le=2**20)]
 _Shuffled = Annotated[int, Meta(ge=1, le=2**24)]
 _Evaluated = Annotated[int, Meta(ge=1, le=2**31 - 1)]
-_Adaptivity = Annotated[float, Meta(ge=1e-12, le=1)]
-
-
-class TogetherError(InputValueError):
-    """Several values that are wrong at once.
-
-    Attributes:
-        errors: What is wrong with each.
-    """
-
-    def __init__(self, errors: Sequence[InputError]) -> None:
-        numbered = (f"({number}) {error}" for number, error in enumerate(errors, start=1))
-        super().__init__(" ".join(numbered))
-        self.errors = errors
-
-
-def check_together(checks: Iterable[Callable[[], object]]) -> None:
-    """Makes all checks, and raises what they raised: a single error as it is.
-
-    Example:
-        >>> def refuse(text):
-        ...     raise InputValueError(text)
-        >>> check_together([lambda: refuse("rounds=0."), lambda: None, lambda: refuse("delta=2.")])
-        Traceback (most recent call last):
-        tff_mf.experiments.runs.settings.TogetherError: (1) rounds=0. (2) delta=2.
-    """
-    found: dict[str, InputError] = {}
-    for check in checks:
-        try:
-            check()
-        except TogetherError as error:
-            found |= {str(each): each for each in error.errors}
-        except InputError as error:
-            found[str(error)] = error
-    if len(found) > 1:
-        raise TogetherError(list(found.values()))
-    for error in found.values():
-        raise error
 
 
 class PrivacySettings(Record, kw_only=True):
@@ -154,17 +110,11 @@ class PrivacySettings(Record, kw_only=True):
 
     def check(self) -> None:
         """Refuses a mechanism or a level of noise that does not go with the other settings."""
-
-        def check_noise() -> None:
-            check_level(epsilon=self.epsilon, noise_multiplier=self.noise_multiplier, delta=self.delta)
-
-        def check_mechanism() -> None:
-            setting = self.mechanism_setting()
-            by_name.check(
-                self.mechanism, rounds=setting.searched_rounds, workload=setting.searched_workload, **self._options
-            )
-
-        check_together([check_noise, check_mechanism])
+        check_level(epsilon=self.epsilon, noise_multiplier=self.noise_multiplier, delta=self.delta)
+        setting = self.mechanism_setting()
+        by_name.check(
+            self.mechanism, rounds=setting.searched_rounds, workload=setting.searched_workload, **self._options
+        )
 
     def build_mechanism(self) -> tff_mf.Mechanism:
         """Returns the mechanism, for one restart if there are restarts, optimized if it is of such a kind."""
@@ -222,12 +172,9 @@ class RunSettings(PrivacySettings, kw_only=True):
         max_examples: Sentences a client uses at most in one round.
         server_optimizer: `sgdm`: SGD with momentum; or `dp-ftrl`: steps from the model of the last restart along the
             sum of all updates since, so that the momentum restarts with the noise. Without restarts they are the same.
-            Or `adam`, `adagrad` or `yogi`, which divide the step of each parameter by the size of its past updates.
         server_learning_rate: Rate of the server's optimizer: a number, or `proposed`: from the noise, by the regression
             of the banded MF paper.
-        server_momentum: Momentum of the server's optimizer, and of a workload with momentum, in [0, 1); β₁ of `adam`
-            and `yogi`.
-        server_adaptivity: τ of `adam`, `adagrad` and `yogi`: the size of updates below which they divide by τ.
+        server_momentum: Momentum of the server's optimizer, and of a workload with momentum, in [0, 1).
         server_warmup: Part of the rounds over which the server's rate rises from a twentieth, at the start.
         server_cooldown: Part of the rounds over which the server's rate falls to a twentieth, at the end.
         evaluate_every: Rounds between two evaluations; the last round is always evaluated.
@@ -268,7 +215,6 @@ class RunSettings(PrivacySettings, kw_only=True):
     server_optimizer: str = "sgdm"
     server_learning_rate: Positive | str = 1.0
     server_momentum: Part = 0.95
-    server_adaptivity: _Adaptivity = _ADAPTIVITY
     server_warmup: Part = 0.15
     server_cooldown: Part = 0.25
     evaluate_every: Size = 25
@@ -279,36 +225,18 @@ class RunSettings(PrivacySettings, kw_only=True):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_together(
-            [
-                *(functools.partial(self._check_word, *each) for each in _WORDS.items()),
-                *(functools.partial(self._check_pair, *each) for each in _GOES_WITH),
-                self._check_test_examples,
-                self._check_model_size,
-                self._check_rate,
-                # Refuses its parameters.
-                self.sampling_settings,
-                self._check_secret_cohorts,
-                self._check_adaptive_clipping,
-            ]
-        )
-
-    def _check_word(self, name: str, words: tuple[str, ...]) -> None:
-        validation.one_of(name, getattr(self, name), words)
-
-    def _check_test_examples(self) -> None:
-        if isinstance(self.test_examples, str) and self.test_examples != ALL:
-            raise InputValueError(f"test_examples={self.test_examples!r} must be a whole number or {ALL!r}.")
-
-    def _check_rate(self) -> None:
-        rate = self.server_learning_rate
-        if isinstance(rate, str) and rate != PROPOSED:
-            raise InputValueError(f"server_learning_rate={rate!r} must be a number or {PROPOSED!r}.")
-        if rate == PROPOSED and self.server_optimizer in ADAPTIVE_OPTIMIZERS:
-            raise InputValueError(
-                f"server_learning_rate={PROPOSED!r} is for SGD with momentum, not for server_optimizer="
-                f"{self.server_optimizer!r}: give a number."
-            )
+        for name, words in _WORDS.items():
+            validation.one_of(name, getattr(self, name), words)
+        for pair in _GOES_WITH:
+            self._check_pair(*pair)
+        for name, word in (("test_examples", ALL), ("server_learning_rate", PROPOSED)):
+            value = getattr(self, name)
+            if isinstance(value, str) and value != word:
+                raise InputValueError(f"{name}={value!r} must be a number or {word!r}.")
+        # Refuses its parameters.
+        self.sampling_settings()
+        self._check_secret_cohorts()
+        self._check_adaptive_clipping()
 
     def _check_secret_cohorts(self) -> None:
         if self.secret_cohorts and self.sampling not in SECRET:
@@ -320,15 +248,6 @@ class RunSettings(PrivacySettings, kw_only=True):
             raise InputValueError(
                 f"cohort={self.cohort!r} does not go with secret_cohorts, whose ε is that of the clients_per_round="
                 f"{self.clients_per_round} that train: leave one out."
-            )
-
-    def _check_model_size(self) -> None:
-        largest = self.vocab_size * max(self.embedding_size, self.units if self.model == "conv" else 1)
-        largest = max(largest, 4 * self.units * (self.embedding_size + self.units))
-        if largest > _MOST_VALUES:
-            raise InputValueError(
-                f"vocab_size={self.vocab_size}, embedding_size={self.embedding_size} and units={self.units} make a "
-                f"matrix of {largest:.3g} numbers: no tensor of more than 2 GB reaches TFF's worker; take fewer."
             )
 
     def _check_pair(self, name: str, words: Sequence[Any], other: str, only: Any, why: str) -> None:
@@ -356,18 +275,13 @@ class RunSettings(PrivacySettings, kw_only=True):
         raise InputValueError(f"{given}={getattr(self, given)!r} needs {missing}.")
 
     def check(self) -> None:
-        """Refuses what can be refused before anything is optimized, trained or written, all at once."""
-
-        def check_restart() -> None:
-            check_restarts(self.rounds, self.restart_every, self.adaptive_count_stddev)
-
-        def check_rows() -> None:
-            if self.chosen_grid() is not None and self.mechanism == "dense":
-                # Before a search of hours.
-                bands = self.mechanism_setting().searched_rounds
-                check_noise_rows("dense", bands=bands, dimension=self.dimension)
-
-        check_together([check_restart, check_rows, super().check])
+        """Refuses what can be refused before anything is optimized, trained or written."""
+        check_restarts(self.rounds, self.restart_every, self.adaptive_count_stddev)
+        if self.chosen_grid() is not None and self.mechanism == "dense":
+            # Before a search of hours.
+            bands = self.mechanism_setting().searched_rounds
+            check_noise_rows("dense", bands=bands, dimension=self.dimension)
+        super().check()
 
     @property
     def dimension(self) -> int:
@@ -457,7 +371,7 @@ class RunSettings(PrivacySettings, kw_only=True):
 _WORDS = {
     "algorithm": ("fed-avg", "fed-sgd"),
     "model": ("lstm", "conv"),
-    "server_optimizer": ("sgdm", "dp-ftrl", *ADAPTIVE_OPTIMIZERS),
+    "server_optimizer": ("sgdm", "dp-ftrl"),
     "validation_split": ("heldout", "test"),
 }
 _CONSTANT = "which weights all updates since the last restart by the present rate, and needs a constant one"
@@ -467,9 +381,6 @@ _SUMS_ALONE = "with which nothing may depend on who was drawn but the noised sum
 _GOES_WITH: Sequence[tuple[str, Sequence[Any], str, Any, str]] = (
     ("server_optimizer", ("dp-ftrl",), "server_warmup", 0, _CONSTANT),
     ("server_optimizer", ("dp-ftrl",), "server_cooldown", 0, _CONSTANT),
-    ("server_optimizer", ("adagrad",), "server_momentum", 0, "which has no momentum"),
-    ("server_optimizer", ADAPTIVE_OPTIMIZERS, "workload", "prefix-sum", "whose steps are not sums of updates"),
-    ("server_optimizer", ("sgdm", "dp-ftrl"), "server_adaptivity", _ADAPTIVITY, "which does not divide its steps"),
     ("server_learning_rate", (PROPOSED,), "adaptive_clipping", None, "which is for a fixed clip norm"),
     ("algorithm", ("fed-sgd",), "client_epochs", 1, _ONE_GRADIENT),
     ("algorithm", ("fed-sgd",), "client_learning_rate", 1.0, _ONE_GRADIENT),

@@ -16,7 +16,6 @@ from tff_mf.base.strict_json import finite
 
 from ..output.console import up
 from ..output.typed import Count, Number, OpenUnit, Record
-from ..sampling import ObservedParticipation
 
 STATED, REFUSED = "stated", "refused"
 NO_EPSILON = "NO ε CAN BE STATED"
@@ -318,7 +317,6 @@ def check_statable(
     privacy: tff_mf.Plan,
     *,
     population: int | None = None,
-    observed: ObservedParticipation | None = None,
 ) -> None:
     """Raises if no ε can be stated for a run, whatever happens while it trains.
 
@@ -327,18 +325,11 @@ def check_statable(
     Args:
         privacy: The mechanism and its noise.
         population: Number of clients that the report will compare δ with, once the data are known.
-        observed: Participation in the cohorts that were planned, once they are.
     """
     check_asked(noise_multiplier=privacy.noise_multiplier, insecure_seed=privacy.insecure_seed)
     if privacy.secret_cohorts:
         # What holds for those who know the cohorts is refused first.
         privacy = dataclasses.replace(privacy, sampling=privacy.participation, secret_cohorts=False)
-    if observed is not None and not observed.within(privacy.participation):
-        assumed = bound_to(privacy.participation, privacy.restart_every)
-        came = f"assumed {assumed}, {seen(observed.min_sep, observed.max_participations)}"
-        text = f"{NO_EPSILON}: participation: clients took part more than was accounted for: {came}"
-        most = privacy.participation.max_participations
-        raise _untrained(f"max_participations={most}", f"{text}; allow what is drawn")
     made = of_plan(privacy, population=population)
     if made.state != REFUSED:
         return

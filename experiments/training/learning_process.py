@@ -16,9 +16,6 @@ from ..guard.computing import SIMULATION_LOOP
 from ..runs.settings import RunSettings
 from . import task
 
-# Of Adam and Yogi, in Reddi et al. (2021).
-_BETA_2 = 0.99
-
 
 def build_process(
     settings: RunSettings,
@@ -101,18 +98,6 @@ def server_optimizer(settings: RunSettings, privacy: tff_mf.Plan) -> tff.learnin
         ramp = tf.clip_by_value(tf.minimum(rising, falling), 0.0, 1.0)
         return highest * (RAMP_FLOOR + (1 - RAMP_FLOOR) * ramp)
 
-    return tff.learning.optimizers.schedule_learning_rate(_with_constant_rate(settings, highest), rate)
-
-
-def _with_constant_rate(settings: RunSettings, rate: float) -> tff.learning.optimizers.Optimizer:
-    """Returns TFF's optimizer; the adaptive ones as in Reddi et al. (2021), who begin with squares v of τ²."""
-    build, momentum, adaptivity = tff.learning.optimizers, settings.server_momentum, settings.server_adaptivity
-    match settings.server_optimizer:
-        case "adam":
-            # TFF's begins with v = 0, without its bias.
-            return build.build_adam(rate, momentum, _BETA_2, adaptivity)
-        case "yogi":
-            return build.build_yogi(rate, momentum, _BETA_2, adaptivity, adaptivity**2)
-        case "adagrad":
-            return build.build_adagrad(rate, adaptivity**2, epsilon=0.0)
-    return build.build_sgdm(rate, momentum)
+    return tff.learning.optimizers.schedule_learning_rate(
+        tff.learning.optimizers.build_sgdm(highest, settings.server_momentum), rate
+    )

@@ -4,7 +4,6 @@ import contextlib
 import dataclasses
 import hashlib
 import json
-import logging
 import pathlib
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -36,7 +35,6 @@ from .task import Task, build_task
 
 OnRound = Callable[[int, Mapping[str, float]], None]
 Row = dict[str, float]
-_LOG = logging.getLogger(__name__)
 _ON_THIS_MACHINE = ExecutionSettings()
 # Clients that run at the same time use cores better than threads that share an operation, and one thread gives the same
 # numbers whatever the number of cores.
@@ -91,7 +89,7 @@ def prepare(
         )
     drawn_by = chosen.drawn_by(population=len(clients), clients_per_round=privacy.clients_per_round)
     cohorts = None
-    population, observed = privacy.deployed_population(len(clients)), None
+    population = privacy.deployed_population(len(clients))
     if not settings.secret_cohorts:
         cohorts = sampling.plan_cohorts(
             sampling=drawn_by,
@@ -103,9 +101,8 @@ def prepare(
         # Those in the log may stand for more than all clients.
         named = {client for t in range(cohorts.rounds) for client in cohorts.cohort(t)}
         population = max(population, privacy.deployed_population(len(named)))
-        observed = cohorts.observed()
     if not without_epsilon:
-        statements.check_statable(privacy, population=population, observed=observed)
+        statements.check_statable(privacy, population=population)
     if settings.secret_cohorts:
         privacy = dataclasses.replace(privacy, sampling=drawn_by, population=len(clients), secret_cohorts=True)
     vocabulary = most_used_words(data, settings.vocab_size)
@@ -169,8 +166,7 @@ class TrainingResult:
 
 def concurrency(execution: ExecutionSettings) -> str:
     """Returns, as one line, what computes at the same time."""
-    at_once = execution.clients_at_once or cores()
-    return f"clients of a round at once: {at_once}, threads inside an operation: {execution.threads or _THREADS}"
+    return f"clients of a round at once: {execution.clients_at_once or cores()}"
 
 
 def _train_rounds(
@@ -192,8 +188,7 @@ def _train_rounds(
         metrics: Mapping[str, float] = {}
         if number % settings.evaluate_every == 0 or number == last:
             metrics = prepared.evaluator.validate(training.weights_of(state).trainable)
-        # After a worker was lost, those of rounds that run again are there already.
-        rows[number - 1 :] = [{ROUND: number, SECONDS: seconds, **metrics}]
+        rows.append({ROUND: number, SECONDS: seconds, **metrics})
         training.advance(state, keep=bool(metrics) or number % every == 0, rows=rows)
         write_metrics(training.guard.folder / METRICS, rows)
         on_round(number, metrics)
@@ -202,24 +197,17 @@ def _train_rounds(
 def _train(
     prepared: PreparedRun, training: PrivateTraining, *, on_round: OnRound, execution: ExecutionSettings
 ) -> TrainingResult:
-    """Trains a run to its last round, from the last checkpoint again whenever a worker is lost; writes its files."""
-    folder, restarts = training.guard.folder, execution.restarts
+    """Trains a run to its last round, and writes its files."""
+    folder = training.guard.folder
     if training.guard.has_ended:
         # It was stopped before its report was written, which was done when it was opened.
         return TrainingResult(summary=typed.read(folder / SUMMARY, Summary, "summary"), report=training.report())
     rows = list(training.facts.get("rows", ()))
     # What was saved may not have been released: released again, it is the same.
     write_metrics(folder / METRICS, rows)
-    while True:
-        try:
-            _train_rounds(prepared, training, rows, on_round=on_round, every=execution.checkpoint_every)
-            summary = _write_results(prepared, training, rows)
-            return TrainingResult(summary=summary, report=training.report())
-        except aggregators.WorkerLostError as error:
-            if not restarts:
-                raise
-            _LOG.warning("%s It does so now.", error)
-            restarts -= 1
+    _train_rounds(prepared, training, rows, on_round=on_round, every=execution.checkpoint_every)
+    summary = _write_results(prepared, training, rows)
+    return TrainingResult(summary=summary, report=training.report())
 
 
 def _write_results(prepared: PreparedRun, training: PrivateTraining, rows: Sequence[Row]) -> Summary:
@@ -252,10 +240,11 @@ def run(
     """Trains, and writes metrics, participation and summary to the folder `out`.
 
     Files: `metrics.csv` (a row a round), `ledger.jsonl` (who takes part in a round, written before their data are
-    read), `model.safetensors` (the trained model), `vocabulary.json` and `summary.json`. The guarantee covers the models of all rounds; it does not cover the evaluation metrics, which are
-    computed without noise on test and validation clients, nor the vocabulary, nor the choice of settings. With secret
-    cohorts, nothing that is written depends on them but the models, and, until the run has ended, its checkpoints with
-    the secret; how long rounds take is not written either.
+    read), `model.safetensors` (the trained model), `vocabulary.json` and `summary.json`. The guarantee covers the
+    models of all rounds; it does not cover the evaluation metrics, which are computed without noise on test and
+    validation clients, nor the vocabulary, nor the choice of settings. With secret cohorts, nothing that is written
+    depends on them but the models, and, until the run has ended, its checkpoints with the secret; how long rounds take
+    is not written either.
 
     Args:
         settings: The settings of the run.
@@ -264,13 +253,13 @@ def run(
         out: The folder of the run, made if it does not exist.
         on_round: Called after every round with its number and metrics (empty if not evaluated).
         execution: Where it computes, when it saves checkpoints, and whether it resumes a run that was stopped.
-        without_epsilon: Whether to train although no ε can be stated: without noise, with noise that is repeatable,
-            with a δ that is too large, or with cohorts that exceed the participation schema.
+        without_epsilon: Whether to train although no ε can be stated: without noise, with noise that is repeatable, or
+            with a δ that is too large.
 
     Raises:
         InputValueError: If the training clients cannot fill the cohorts, no ε can be stated, the folder of a new run
             is not empty, there is no such run to resume or its files are damaged, or another process is at work there.
-        WorkerLostError: If the worker with the server's values dies and no restarts are left.
+        WorkerLostError: If the worker with the server's values dies.
     """
     files.make_writable(out)
     with contextlib.ExitStack() as ends:
@@ -307,7 +296,6 @@ def run(
                 ended=True,
                 draws=True,
                 drawn=cohorts,
-                without_epsilon=without_epsilon,
                 **fields,
             )
         )
@@ -322,7 +310,7 @@ def run(
             every_round=False,
             published=read_metrics(out / METRICS).last_evaluated,
             clients_at_once=execution.clients_at_once,
-            threads=execution.threads or _THREADS,
+            threads=_THREADS,
         )
         with training:
             return _train(prepared, training, on_round=on_round, execution=execution)

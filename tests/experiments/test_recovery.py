@@ -18,8 +18,8 @@ from .shared import StoppedError, invoke, rows, small_settings, stop_after, took
 from .small_runs import KILLED
 
 ROUNDS = 9
-# The squares of past updates are in the checkpoint.
-ADAM = {"server_optimizer": "adam", "server_learning_rate": 0.5, "server_momentum": 0.5, "server_adaptivity": 0.01}
+# The momentum is in the checkpoint.
+SERVER = {"server_learning_rate": 0.5, "server_momentum": 0.5}
 
 
 def privacy(**changes):
@@ -30,7 +30,7 @@ def privacy(**changes):
 
 def run(data, out, *, plan=None, **more):
     plan = plan or privacy()
-    return train(data, out, plan, small_settings(plan, **ADAM), **more)
+    return train(data, out, plan, small_settings(plan, **SERVER), **more)
 
 
 def assert_same_files(found_in, expected_in):
@@ -86,7 +86,7 @@ def test_a_run_that_was_stopped_before_its_settings_were_written_has_them_once_i
     with pytest.raises(StoppedError):
         run(small_data, tmp_path, resume=True, on_round=stop_after(1))
     nothing = Layer.of({}, FLAG)
-    assert nothing.resumed(tmp_path, RunSettings).settings() == small_settings(privacy(), **ADAM)
+    assert nothing.resumed(tmp_path, RunSettings).settings() == small_settings(privacy(), **SERVER)
 
 
 FLAGS = shlex.split(
@@ -94,7 +94,7 @@ FLAGS = shlex.split(
     --delta 1e-6 --noise-multiplier 0.01 --set insecure_seed=7 --set model=conv --set vocab_size=100
     --set embedding_size=4 --set units=4 --set max_examples=1 --set batch_size=1 --set evaluate_every=4
     --set evaluation_examples=20 --set checkpoint_every=2 --set grid=none --without-epsilon"""
-) + [word for name, value in ADAM.items() for word in ("--set", f"{name}={value}")]
+) + [word for name, value in SERVER.items() for word in ("--set", f"{name}={value}")]
 
 
 def test_a_killed_run_is_resumed_and_leaves_no_worker(small_data, tmp_path, whole, forks):

@@ -5,13 +5,12 @@ import types
 
 import numpy as np
 import pytest
-import run_folders
 import tensorflow as tf
 
 import tff_mf
 from tff_mf.experiments import reports
 from tff_mf.experiments.runs import amplification, statements
-from tff_mf.experiments.runs.settings import ADAPTIVE_OPTIMIZERS, RunSettings, rmse_of_plan
+from tff_mf.experiments.runs.settings import RunSettings, rmse_of_plan
 from tff_mf.experiments.sampling.settings import SamplingSettings
 from tff_mf.experiments.training import deployment, learning_process
 from tff_mf.experiments.training.task import build_task
@@ -194,38 +193,3 @@ def test_all_files_of_a_run_state_the_epsilon_of_restarts_and_counts(by_command)
 def test_a_run_with_restarts_is_not_exported(by_command, tmp_path):
     with pytest.raises(tff_mf.InputError, match="restart_every=2 cannot be exported"):
         deployment.write(by_command.out, tmp_path / "bundle", round_minutes=15.0)
-
-
-TAU = 1e-2
-
-
-def by_the_papers(name, gradients):
-    """Steps of the formulas of FedAdagrad, FedAdam and FedYogi in float64, the latter two without bias at the start."""
-    momentum = 0.0 if name == "adagrad" else 0.5
-    mean, square, steps = 0.0, 0.0 if name == "adam" else TAU**2, []
-    for number, gradient in enumerate(gradients, 1):
-        mean = momentum * mean + (1 - momentum) * gradient
-        if name == "adagrad":
-            square += gradient**2
-            steps.append(0.5 * gradient / np.sqrt(square))
-            continue
-        square -= 0.01 * (square - gradient**2 if name == "adam" else gradient**2 * np.sign(square - gradient**2))
-        unbiased = np.sqrt(1 - 0.99**number) / (1 - momentum**number)
-        steps.append(0.5 * unbiased * mean / (np.sqrt(square) + TAU))
-    return steps
-
-
-@pytest.mark.parametrize("name", ADAPTIVE_OPTIMIZERS)
-def test_steps_are_those_of_the_paper_and_follow_the_rates(name):
-    gradients = [0.3, -0.001, 0.02, 0.1, 0.0, -0.5]
-    plan = run_folders.plan(sampling=tff_mf.MinSep(min_sep=2, max_participations=3), rounds=6)
-    own = {"server_learning_rate": 0.5, "server_momentum": 0.0 if name == "adagrad" else 0.5, "server_adaptivity": TAU}
-    settings = small_settings(plan, server_optimizer=name, **own, server_warmup=0.0, server_cooldown=0.5)
-    optimizer = learning_process.server_optimizer(settings, plan)
-    state, weight, found = optimizer.initialize(tf.TensorSpec([], tf.float32)), tf.constant(0.0), []
-    for gradient in gradients:
-        state, after = optimizer.next(state, weight, tf.constant(gradient))
-        found.append(float(weight - after))
-        weight = after
-    ramp = 0.05 + 0.95 * np.minimum(1, (6 - np.arange(6)) / 3)
-    np.testing.assert_allclose(found, ramp * by_the_papers(name, gradients), rtol=1e-4)
