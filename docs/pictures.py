@@ -1,4 +1,4 @@
-"""Draws the pictures of docs/explanation, of docs/command-line.md and of README as SVG, into docs/pictures.
+"""Draws the pictures of docs/explanation, of docs/experiments.md and of README as SVG, into docs/pictures.
 
 Run `python docs/pictures.py` in the root of a checkout. A test draws them again and compares. Every curve, cell and
 screen is computed by `tff_mf`; accuracies are those of docs/results. In dark mode the pictures are dark.
@@ -289,32 +289,25 @@ def deployment_round() -> str:
 _SETTING = ("--rounds", "2052", "--min-sep", "342", "--max-participations", "6")
 _DEPLOYMENT = ("--population", "3000", "--clients-per-round", "100", "--rounds", "96", "--delta", "1e-6")
 SCREENS = {
-    "help": ("--help",),
-    "options": ("train", "--help"),
-    "optimize": ("optimize", "blt", *_SETTING, "--out", "blt.safetensors"),
     "plan": ("plan", *_DEPLOYMENT, "--epsilon", "4"),
     "account": ("account", "tree-full", *_SETTING, "--delta", "1e-6", "--noise-multiplier", "7"),
 }
-# What these found when they were run, which is stored, becomes words when it is drawn.
-STORED = ("doctor",)
-COLUMNS = (80, 120)
+COLUMNS = 80
 _MEASURED = re.compile(r"\b\d+\.\d(?= s\b)")
 _ENDED = re.compile(r"(?<=^seconds)( +)\S+|\b\d\.\de-\d\d\b", re.M)
 
 
-def screen(name: str, columns: int) -> Callable[[], str]:
-    """Returns the function that draws what a command prints on a terminal of some columns."""
+def screen(name: str) -> Callable[[], str]:
+    """Returns the function that draws what a command prints on a terminal."""
 
     def draw() -> str:
-        printed = _stored(name, columns) if name in STORED else _printed(SCREENS[name], columns)
         # Seconds, and the end of a search, differ from machine to machine.
         text = _MEASURED.sub(
-            lambda found: f"{'…':>{len(found[0])}}", _ENDED.sub(lambda found: f"{found[1] or ''}…", printed)
+            lambda found: f"{'…':>{len(found[0])}}",
+            _ENDED.sub(lambda found: f"{found[1] or ''}…", _printed(SCREENS[name])),
         )
         lines = [line.rstrip() for line in text.rstrip().splitlines()]
-        picture = Picture(
-            round(8.45 * columns) + 24, 19 * len(lines) + 24, f"tff-mf {' '.join(SCREENS.get(name, (name,)))}"
-        )
+        picture = Picture(round(8.45 * COLUMNS) + 24, 19 * len(lines) + 24, f"tff-mf {' '.join(SCREENS[name])}")
         for number, line in enumerate(lines):
             picture.text(12, 26 + 19 * number, html.escape(line), "screen")
         return picture.svg()
@@ -322,26 +315,16 @@ def screen(name: str, columns: int) -> Callable[[], str]:
     return draw
 
 
-def _printed(words: Sequence[str], columns: int) -> str:
+def _printed(words: Sequence[str]) -> str:
     # The other pictures need the lowest layer alone.
     from tff_mf.experiments import cli
 
-    with _wide(columns), _elsewhere():
+    with _wide(), _elsewhere():
         return CliRunner().invoke(cli.cli, words, prog_name="tff-mf", catch_exceptions=False).stdout
 
 
-def _stored(name: str, columns: int) -> str:
-    from tff_mf.experiments.cli import doctor
-    from tff_mf.experiments.output import console
-
-    facts = json.loads((ROOT / "docs" / "results" / "screens.json").read_text(encoding="utf-8"))[name]
-    words = {"doctor": doctor.words}[name](facts)
-    with _wide(columns):
-        return console.text(words)
-
-
-def _wide(columns: int) -> contextlib.AbstractContextManager[object]:
-    return mock.patch.dict(os.environ, {"COLUMNS": str(columns), "TERMINAL_WIDTH": str(columns)})
+def _wide() -> contextlib.AbstractContextManager[object]:
+    return mock.patch.dict(os.environ, {"COLUMNS": str(COLUMNS), "TERMINAL_WIDTH": str(COLUMNS)})
 
 
 @contextlib.contextmanager
@@ -364,7 +347,7 @@ PICTURES: dict[str, Callable[[], str]] = {
             *("blt", "dense", "banded-plus-low-rank"),
         )
     },
-    **{f"screen-{name}-{columns}": screen(name, columns) for name in (*SCREENS, *STORED) for columns in COLUMNS},
+    **{f"screen-{name}": screen(name) for name in SCREENS},
 }
 
 if __name__ == "__main__":

@@ -36,11 +36,10 @@ HERE = pathlib.Path(__file__).resolve().parent.parent
 # A page may use what the pages before it make.
 PAGES = (
     "README",
-    "docs/command-line",
+    "docs/experiments",
     "docs/report",
     "docs/swap-in-tff",
     "docs/deployment",
-    "docs/experiments",
     "docs/conformance",
 )
 # Their lines are what a reader starts with.

@@ -6,7 +6,6 @@ import pathlib
 import pty
 import re
 import runpy
-import shlex
 import subprocess
 import sys
 
@@ -22,8 +21,7 @@ from tff_mf.numerics import digits
 
 from .shared import invoke, printed, result_of
 
-PAGE = pathlib.Path(__file__).resolve().parents[2] / "docs" / "command-line.md"
-BLOCKS = re.findall(r"^```console\n(.*?)^```", PAGE.read_text(), re.S | re.M)
+DOCS = pathlib.Path(__file__).resolve().parents[2] / "docs"
 SETTING = "--rounds 24 --min-sep 6 --max-participations 4"
 LINES = {
     "account": f"account tree-online --noise-multiplier 3.7654321 {SETTING} --delta 1e-6",
@@ -88,35 +86,11 @@ def test_parameters_close_to_one_are_distinguishable_from_it():
     assert tff_mf.BLT.production("b1000").theta[0] == pytest.approx(1 - 1.66e-13, abs=1e-15)
 
 
-def test_the_screens_in_the_docs_are_what_is_printed(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "80")
-    own = list(documented())
-    assert own
-    for words, screen in own:
-        assert settled(printed(*words)) == settled(screen), words
-
-
-def test_the_gallery_shows_what_is_printed():
-    drawing = runpy.run_path(str(PAGE.with_name("pictures.py")))
+def test_the_screens_of_pages_show_what_is_printed():
+    drawing = runpy.run_path(str(DOCS / "pictures.py"))
     for name, draw in drawing["PICTURES"].items():
         if name.startswith("screen-"):
             assert (drawing["FOLDER"] / f"{name}.svg").read_text() == draw(), name
-
-
-def documented():
-    """The arguments of every command of the page that has a screen, and the screen."""
-    for block in BLOCKS:
-        command, _, screen = block.replace("\\\n", " ").partition("\n")
-        words = shlex.split(command)
-        assert words[:2] == ["$", "tff-mf"]
-        yield words[2:], screen
-
-
-def settled(text):
-    """Without what differs from machine to machine: seconds, and the last digits of a search."""
-    text = re.sub(r"\b\d+\.\d s\b|(?<=^seconds)( +)[\d.e-]+", "\\1…", text, flags=re.M)
-    return re.sub(r"\d\.\de-\d\d", "…", text).split()
 
 
 SIGNATURES = {"png": b"\x89PNG\r\n\x1a\n", "svg": b"<?xml", "pdf": b"%PDF-"}
