@@ -67,7 +67,7 @@ class Setting:
 
     @property
     def _bands(self) -> int:
-        examples = central.SOURCES["digits"].examples - VALIDATION
+        examples = central.EXAMPLES["digits"] - VALIDATION
         epoch = examples // self.batch_size
         return tff_mf.amplified_bands(
             rounds=epoch * self.epochs,
@@ -119,7 +119,7 @@ class Trainer:
         self._step = tf.function(self._one_step, autograph=False, reduce_retracing=True)
 
     def _network(self, seed: int) -> object:
-        return central.network("digits", seed=seed)
+        return central.network("digits", (8, 8, 1), seed=seed)
 
     def _one_step(self, row: object, state: object) -> object:
         import tensorflow as tf

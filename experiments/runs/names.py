@@ -4,8 +4,6 @@
 RUN_JSON = "run.json"
 PLAN, MECHANISM = "plan.json", "mechanism.safetensors"
 SETTINGS_TOML = "configuration.toml"
-# Of a central training: the σ that it began with.
-CALIBRATED = "calibrated.json"
 # Of a private training: the model that it began with, which its export begins with.
 FIRST_MODEL = "first_model.safetensors"
 PLANNED, PLANNED_TEXT, PLANNED_PAGE = "planned.json", "planned.md", "planned.html"
