@@ -1,28 +1,9 @@
-"""What several benchmarks share: tables, TFF's worker, and environments of peers."""
+"""Environments of peers, with packages that do not install beside TensorFlow Federated."""
 
 import pathlib
 import subprocess
 import sys
 from collections.abc import Sequence
-
-import psutil
-
-
-def row(name: str, value: str, goal: str = "") -> None:
-    """Prints a row of a table with three columns."""
-    print(f"| {name} | {value} | {goal} |", flush=True)
-
-
-def header(name: str = "quantity", value: str = "measured") -> None:
-    """Prints the header of a table of `row`s."""
-    row(name, value, "must be")
-    row("---", "---", "---")
-
-
-def worker() -> psutil.Process:
-    """Returns TFF's worker, the only child of this process."""
-    (found,) = (child for child in psutil.Process().children() if child.status() != psutil.STATUS_ZOMBIE)
-    return found
 
 
 def environment(
