@@ -24,8 +24,7 @@ class Case:
         vocab_size: Words the model knows, besides four special ones.
         embedding_size: Width of the word embedding.
         units: LSTM units, or filters of the convolution.
-        clients: Clients of a round whose models are compared.
-        most_clients: Clients that there are words for.
+        clients: Clients of a round.
         sentences: Sentences of a client, a multiple of the batch.
         full: Whether sentences are random words without padding, rather than those of `pydoc`.
         batch: Sentences of a step.
@@ -41,7 +40,6 @@ class Case:
     embedding_size: int
     units: int
     clients: int
-    most_clients: int
     sentences: int
     full: bool = False
     batch: int = 16
@@ -99,7 +97,7 @@ def read_model(file: pathlib.Path) -> list[np.ndarray]:
 class Requests:
     """Requests on standard input, one line of JSON each, which are answered on a pipe of their own.
 
-    `{"clients": 10}` is for a round of so many clients, and `{"model": FILE}` for the model as a file.
+    `{"round": 1}` is for a round, and `{"model": FILE}` for the model as a file.
 
     Args:
         model: Returns the current model, in Keras' order and shapes.
@@ -109,20 +107,20 @@ class Requests:
         self._model = model
         self._answers = os.fdopen(int(os.environ[ANSWERS]), "w", buffering=1)
 
-    def next_round(self) -> int | None:
-        """Answers the request before, which is done, and returns the clients of the next round; `None` to end."""
+    def wants_round(self) -> bool:
+        """Answers the request before, which is done, and returns whether there is another round."""
         self._answers.write("done\n")
         for line in sys.stdin:
             request = json.loads(line)
-            if "clients" in request:
-                return request["clients"]
+            if "round" in request:
+                return True
             np.savez(request["model"], *self._model())
             self._answers.write("done\n")
-        return None
+        return False
 
 
-def serve(model: Callable[[], Sequence[np.ndarray]], one_round: Callable[[int], object]) -> None:
+def serve(model: Callable[[], Sequence[np.ndarray]], one_round: Callable[[], object]) -> None:
     """Runs rounds until there are no more requests."""
     requests = Requests(model)
-    while (clients := requests.next_round()) is not None:
-        one_round(clients)
+    while requests.wants_round():
+        one_round()

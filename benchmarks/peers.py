@@ -1,71 +1,63 @@
 """Time of the same simulated round in ours, in plain TensorFlow, in plain torch, and in pfl-research.
 
-    python benchmarks/peers.py [table] [full] [size] [memory] [--turns N] [--cores N] [--model NAME]
+    python benchmarks/peers.py [table] [full] [--turns N] [--cores N] [--model NAME]
     python benchmarks/peers.py page
 
 Model, first weights, clients, words and steps are the same. Each peer is a process that lives as long as its case; they
 are asked for one round at a time, in rotation, so that what else the machine does affects all of them. CPU seconds are
 those of a peer and its child processes. After two rounds the models are compared. torch and pfl-research are installed
-into build/peers/torch when they are first needed.
+into build/peers/torch when they are first needed. Sentences are padded in `table`, and full in `full`.
 
-What is measured goes to docs/results/performance.json. Afterwards, or by `page` alone, docs/performance.png is drawn of
-it, and the tables of docs/results.md are replaced.
+What is measured goes to docs/results/performance.json. Afterwards, or by `page` alone, the table of docs/results.md is
+replaced.
 """
 
 import argparse
 import contextlib
+import dataclasses
 import json
 import os
 import pathlib
 import shutil
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import psutil
 from _common import environment
 from _peer import ANSWERS, Case, read_model
-from _peers_page import PLAIN, draw, filled
 
 HERE = pathlib.Path(__file__).resolve().parent
 RESULTS = HERE.parent / "docs" / "results" / "performance.json"
 PAGE = HERE.parent / "docs" / "results.md"
-PICTURE = HERE.parent / "docs" / "performance.png"
+_MARKS = ("<!-- measured -->", "<!-- until here -->")
 REQUIREMENTS = ("torch==2.13.0", "pfl==0.6.0")
 COMPARED_AFTER = 2
 
 Times = dict[str, list[tuple[float, float]]]
+# Wall and CPU seconds of rounds.
+Pairs = Sequence[Sequence[float]]
 
-# Program, and its arguments.
-PEERS: Mapping[str, tuple[str, ...]] = {
-    PLAIN: ("_peer_tensorflow.py",),
-    "tff-mf": ("_peer_ours.py",),
-    "tff-mf, TFF's model": ("_peer_ours.py", "--model-of-tff"),
-    "plain torch": ("_peer_torch.py",),
-    "pfl-research": ("_peer_pfl.py",),
+PLAIN = "plain TensorFlow"
+# Program, and its argument after the folder of the case.
+PEERS: Mapping[str, tuple[str, str]] = {
+    PLAIN: ("_peer_tensorflow.py", "plain"),
+    "tff-mf": ("_peer_tensorflow.py", "ours"),
+    "tff-mf, TFF's model": ("_peer_tensorflow.py", "tff"),
+    "plain torch": ("_peer_torch.py", "torch"),
+    "pfl-research": ("_peer_torch.py", "pfl"),
 }
-_OF_TORCH = ("_peer_torch.py", "_peer_pfl.py")
-TABLE = (PLAIN, "tff-mf", "tff-mf, TFF's model", "plain torch", "pfl-research")
-CURVES = (PLAIN, "tff-mf", "plain torch", "pfl-research")
 
-LSTM = Case(
-    architecture="lstm", vocab_size=10_000, embedding_size=96, units=670, clients=10, most_clients=10, sentences=32
-)
-CONV = Case(
-    architecture="conv", vocab_size=2000, embedding_size=32, units=32, clients=100, most_clients=1000, sentences=16
-)
-# A round of one client of the light model takes less than the hundredths in which the system counts CPU seconds.
-COHORTS = {"lstm": (1, 3, 10), "conv": (10, 100, 1000)}
-
-
-def changed(case: Case, **values: object) -> Case:
-    return Case(**{**vars(case), **values})
-
-
-WIDER = [changed(CONV, embedding_size=width, units=width, clients=10, most_clients=10) for width in (32, 128, 512)]
+LSTM = Case(architecture="lstm", vocab_size=10_000, embedding_size=96, units=670, clients=10, sentences=32)
+CONV = Case(architecture="conv", vocab_size=2000, embedding_size=32, units=32, clients=100, sentences=16)
+TITLES = {"lstm": "LSTM of the papers, 10 clients × 32 sentences", "conv": "light model, 100 clients × 16 sentences"}
+# With the word for their sentences.
+PARTS = {"table": "padded", "full": "no padding"}
 
 
 class Process:
@@ -79,15 +71,15 @@ class Process:
     """
 
     def __init__(self, name: str, folder: pathlib.Path, python: pathlib.Path, cores: Sequence[int]) -> None:
-        program, *arguments = PEERS[name]
-        interpreter = python if program in _OF_TORCH else sys.executable
+        program, argument = PEERS[name]
+        interpreter = python if program == "_peer_torch.py" else sys.executable
         # Each peer has the threads that it would have by itself.
         free = {key: value for key, value in os.environ.items() if not key.endswith("_NUM_THREADS")}
         self._log = (folder / f"{name}.log").open("w")
         reading, writing = os.pipe()
         self._answers = os.fdopen(reading)
         self._process = subprocess.Popen(
-            ["taskset", "--cpu-list", ",".join(map(str, cores)), interpreter, HERE / program, folder, *arguments],
+            ["taskset", "--cpu-list", ",".join(map(str, cores)), interpreter, HERE / program, folder, argument],
             stdin=subprocess.PIPE,
             stdout=self._log,
             stderr=self._log,
@@ -112,10 +104,10 @@ class Process:
         self._process.stdin.flush()
         self.wait()
 
-    def timed_round(self, clients: int) -> tuple[float, float]:
+    def timed_round(self) -> tuple[float, float]:
         """Returns the wall and CPU seconds of a round."""
         before, start = self.cpu_seconds(), time.perf_counter()
-        self.ask(clients=clients)
+        self.ask(round=1)
         wall = time.perf_counter() - start
         return round(wall, 4), round(self.cpu_seconds() - before, 4)
 
@@ -133,59 +125,27 @@ class Process:
         self._log.close()
 
 
-class Bench:
-    """The cases of a run, and how its rounds are timed.
-
-    Args:
-        folder: Folder of the cases.
-        turns: Rounds of each peer that are timed.
-        cores: Cores that all peers have.
-    """
-
-    def __init__(self, folder: pathlib.Path, turns: int, cores: Sequence[int]) -> None:
-        self.turns, self.cores = turns, cores
-        self._folder = folder
-
-    def folder_of(self, case: Case) -> pathlib.Path:
-        return self._folder / "-".join(str(value) for value in vars(case).values())
-
-    def make(self, cases: Sequence[Case]) -> None:
-        """Makes cases: words and first weights, by a process with TensorFlow."""
-        values = json.dumps({str(self.folder_of(case)): vars(case) for case in cases})
-        subprocess.run([sys.executable, HERE / "_peer_cases.py"], input=values, text=True, check=True)
-
-    @contextlib.contextmanager
-    def running(self, names: Sequence[str], case: Case) -> Iterator[list[Process]]:
-        """Runs peers with a case."""
-        python = (
-            environment("torch", REQUIREMENTS) if any(PEERS[name][0] in _OF_TORCH for name in names) else pathlib.Path()
-        )
-        with contextlib.ExitStack() as ends:
-            processes = []
-            for name in names:
-                processes.append(Process(name, self.folder_of(case), python, self.cores))
-                ends.callback(processes[-1].end)
-            for process in processes:
-                process.wait()
-            yield processes
-
-
-def rotate(processes: Sequence[Process], clients: int, turns: int, *, untimed: int) -> Times:
-    """Returns the times of rounds, which the peers run in turns.
-
-    Args:
-        processes: The peers.
-        clients: Clients of a round.
-        turns: Rounds of each peer that are timed.
-        untimed: Rounds before them, in which graphs are traced.
-    """
-    found: Times = {process.name: [] for process in processes}
-    for turn in range(untimed + turns):
+@contextlib.contextmanager
+def running(folder: pathlib.Path, cores: Sequence[int]) -> Iterator[list[Process]]:
+    """Runs all peers with the case in a folder."""
+    python = environment("torch", REQUIREMENTS)
+    with contextlib.ExitStack() as ends:
+        processes = []
+        for name in PEERS:
+            processes.append(Process(name, folder, python, cores))
+            ends.callback(processes[-1].end)
         for process in processes:
-            taken = process.timed_round(clients)
-            if turn >= untimed:
-                found[process.name].append(taken)
-    return found
+            process.wait()
+        yield processes
+
+
+def rotate(processes: Sequence[Process], turns: int) -> Times:
+    """Returns the times of rounds, which the peers run in turns."""
+    times: Times = {process.name: [] for process in processes}
+    for _ in range(turns):
+        for process in processes:
+            times[process.name].append(process.timed_round())
+    return times
 
 
 def apart(processes: Sequence[Process]) -> dict[str, float]:
@@ -203,101 +163,87 @@ def apart(processes: Sequence[Process]) -> dict[str, float]:
     }
 
 
-def table(bench: Bench, case: Case, part: dict[str, object]) -> None:
-    """Compares the models after two rounds, and measures cohorts: that of the table first, then other sizes."""
-    with bench.running(TABLE, case) as processes:
-        rotate(processes, case.clients, 0, untimed=COMPARED_AFTER)
-        part["apart"] = apart(processes)
-        part["times"] = rotate(processes, case.clients, bench.turns, untimed=0)
-        drawn = [process for process in processes if process.name in CURVES]
-        sizes = part["clients"] = {}
-        for clients in COHORTS[case.architecture]:
-            if clients <= case.most_clients and clients != case.clients:
-                large = clients > case.clients
-                sizes[str(clients)] = rotate(drawn, clients, 1 if large else 3, untimed=0 if large else 1)
+def table(found: Mapping[str, Any]) -> str:
+    """Returns the table of the same round in each framework."""
+    peers = list(next(iter(found["table"].values()))["times"])
+    compared = [f"| round | {peers[0]}, seconds | {' | '.join(peers[1:])} |", _rule(len(peers))]
+    compared += [
+        _compared(f"{TITLES[model]}, {PARTS[name]}", found[name][model]["times"])
+        for name in PARTS
+        for model in found.get(name, ())
+    ]
+    return "\n".join(compared)
 
 
-def size(bench: Bench, case: Case, part: dict[str, object]) -> None:
-    """Measures a light model with wider layers."""
-    with bench.running(CURVES, case) as processes:
-        part["times"] = rotate(processes, case.clients, bench.turns, untimed=COMPARED_AFTER)
+def _rule(columns: int) -> str:
+    return f"|---|{columns * '--:|'}"
 
 
-def parameters(case: Case) -> int:
-    """Returns the number of parameters of a light model."""
-    words, width, filters = case.vocab_size + 4, case.embedding_size, case.units
-    return words * width + (3 * width + 1) * filters + (filters + 1) * words
+def _compared(title: str, times: Mapping[str, Pairs]) -> str:
+    plain = times[PLAIN]
+    ratios = [
+        f"{_ratio(pairs, plain, 0)} ({_ratio(pairs, plain, 1)})" for peer, pairs in times.items() if peer != PLAIN
+    ]
+    return f"| {title} | {_seconds(plain, 0)} ({_seconds(plain, 1)}) | {' | '.join(ratios)} |"
 
 
-def memory() -> dict[str, list[float]]:
-    """Measures memory over 500 rounds of 100 clients, with `memory.py`."""
-    with tempfile.TemporaryDirectory() as folder:
-        file = pathlib.Path(folder) / "memory.csv"
-        subprocess.run([sys.executable, HERE / "memory.py", "--csv", file], check=True)
-        rows = np.genfromtxt(file, delimiter=",", names=True)
-    return {name: rows[name][::5].tolist() for name in ("round", "python", "worker")}
+def _seconds(pairs: Pairs, column: int) -> str:
+    return f"{statistics.median(pair[column] for pair in pairs):.2f}"
 
 
-PARTS: Mapping[str, tuple[Callable[[Bench, Case, dict[str, object]], None], Mapping[str, Case]]] = {
-    "table": (table, {"lstm": LSTM, "conv": CONV}),
-    "full": (
-        table,
-        {case.architecture: changed(case, full=True, most_clients=case.clients) for case in (LSTM, CONV)},
-    ),
-    "size": (size, {str(parameters(case)): case for case in WIDER}),
-}
+def _ratio(pairs: Pairs, others: Pairs, column: int) -> str:
+    """Returns the median of the ratios within each turn, in which the load of the machine affects both."""
+    return f"{statistics.median(one[column] / other[column] for one, other in zip(pairs, others, strict=True)):.2f}"
 
 
-def page() -> None:
-    """Draws the picture of all results, and puts their tables into the page."""
-    found = results()
-    draw(found, PICTURE)
-    PAGE.write_text(filled(PAGE.read_text(), found))
+def filled(text: str, found: Mapping[str, Any]) -> str:
+    """Returns a page with the table of what was measured between its two marks."""
+    before, _, rest = text.partition(_MARKS[0])
+    _, _, after = rest.partition(_MARKS[1])
+    return "".join([before, _MARKS[0], "\n\n", table(found), "\n\n", _MARKS[1], after])
+
+
+def measure(folder: pathlib.Path, asked: Sequence[tuple[str, Case]], turns: int, cores: Sequence[int]) -> None:
+    """Measures the cases, and writes each when it is done."""
+    folders = {str(folder / f"{name}-{case.architecture}"): (name, case) for name, case in asked}
+    # Words and first weights are made by a process with TensorFlow.
+    cases = json.dumps({path: vars(case) for path, (_, case) in folders.items()})
+    subprocess.run([sys.executable, HERE / "_peer_tensorflow.py", "cases"], input=cases, text=True, check=True)
+    for path, (name, case) in folders.items():
+        before = psutil.getloadavg()[0]
+        with running(pathlib.Path(path), cores) as processes:
+            rotate(processes, COMPARED_AFTER)
+            part = {"cores": len(cores), "apart": apart(processes), "times": rotate(processes, turns)}
+        measured = results()
+        load = [round(before, 1), round(psutil.getloadavg()[0], 1)]
+        measured.setdefault(name, {})[case.architecture] = part | {"load": load}
+        RESULTS.write_text(json.dumps(measured, separators=(",", ":")) + "\n")
+
+
+def results() -> dict[str, Any]:
+    return json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("parts", nargs="*", metavar="part", help=", ".join([*PARTS, "memory", "page"]))
+    parser.add_argument("parts", nargs="*", metavar="part", help=", ".join([*PARTS, "page"]))
     parser.add_argument("--turns", type=int, default=7)
     parser.add_argument("--cores", type=int, nargs="+", default=sorted(os.sched_getaffinity(0)), help="of all peers")
-    parser.add_argument("--model", choices=COHORTS, help="of the parts that have both, only this one")
+    parser.add_argument("--model", choices=TITLES, help="only this one")
     given = parser.parse_args()
-    chosen = given.parts or [*PARTS, "memory"]
     asked = [
-        (name, key, case)
+        (name, dataclasses.replace(case, full=name == "full"))
         for name in PARTS
-        if name in chosen
-        for key, case in PARTS[name][1].items()
-        if given.model in (None, key) or key not in COHORTS
+        if name in (given.parts or PARTS)
+        for case in (LSTM, CONV)
+        if given.model in (None, case.architecture)
     ]
     if asked:
         # Kept if a peer ends, for its log.
         folder = pathlib.Path(tempfile.mkdtemp(prefix="peers-"))
-        measure(Bench(folder, given.turns, given.cores), asked)
+        measure(folder, asked, given.turns, given.cores)
         shutil.rmtree(folder)
-    if "memory" in chosen:
-        write("memory", "conv", memory())
-    page()
-
-
-def measure(bench: Bench, asked: Sequence[tuple[str, str, Case]]) -> None:
-    """Measures the cases, and writes each when it is done."""
-    bench.make([case for _, _, case in asked])
-    for name, key, case in asked:
-        part: dict[str, object] = {"cores": len(bench.cores)}
-        before = psutil.getloadavg()[0]
-        PARTS[name][0](bench, case, part)
-        write(name, key, part | {"load": [round(before, 1), round(psutil.getloadavg()[0], 1)]})
-
-
-def results() -> dict[str, dict[str, object]]:
-    return json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
-
-
-def write(name: str, key: str, part: object) -> None:
-    found = results()
-    found.setdefault(name, {})[key] = part
-    RESULTS.write_text(json.dumps(found, separators=(",", ":")) + "\n")
+    PAGE.write_text(filled(PAGE.read_text(), results()))
 
 
 if __name__ == "__main__":
