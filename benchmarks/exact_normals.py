@@ -2,7 +2,7 @@
 
 python benchmarks/exact_normals.py [--draws N]
 
-10⁹ draws, as for docs/proofs/floating-point.md, take three minutes.
+10⁹ draws, as for docs/proofs.md, take three minutes.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""Makes tff_mf/numerics/normals/tables.npz: tables of normals with a proved error (docs/proofs/floating-point.md).
+"""Makes tff_mf/numerics/normals/tables.npz: tables of normals with a proved error (docs/proofs.md).
 
 python benchmarks/normal_tables.py [--out FILE]
 

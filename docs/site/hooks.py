@@ -45,10 +45,7 @@ ALSO = {
         f"tff_mf.experiments.{name}"
         for name in (
             *("guard.open_guard", "guard.RunGuard", "guard.RefusedCohortError"),
-            *("reports.write", "reports.check", "reports.build", "reports.markdown"),
-            *("reports.write_record", "reports.read_record", "reports.RunRecord"),
-            *("runs.ledger.open_ledger", "runs.ledger.read_ledger"),
-            *("runs.server_loop.open_loop", "runs.server_loop.ServerLoop"),
+            *("reports.write", "reports.read", "reports.check"),
         )
     ],
     "tff_mf.experiments.flower": [

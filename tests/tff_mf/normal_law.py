@@ -1,4 +1,4 @@
-"""The exact law of the tables of normals, computed from their integers alone; proofs: docs/proofs/floating-point.md."""
+"""The exact law of the tables of normals, computed from their integers alone; proofs: docs/proofs.md."""
 
 import itertools
 import math

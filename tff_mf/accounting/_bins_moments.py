@@ -1,7 +1,7 @@
 """The pair that dominates a run with balls in bins, and a deterministic bound of its δ.
 
 The bound is the smallest expectation of a polynomial that lies above the integrand everywhere: "The deterministic
-bound" of docs/proofs/amplification.md. With K = G/σ², the loss of the pair is L = log (1/b) Σ_j exp(a_j − K_jj/2) for a
+bound" of docs/proofs.md. With K = G/σ², the loss of the pair is L = log (1/b) Σ_j exp(a_j − K_jj/2) for a
 Gaussian vector a with covariance K. A part of K is the same for all j: K = k·11ᵀ + K′, so that L = L′ + √k·g − k/2 for
 an independent normal g, which is integrated out exactly.
 """

@@ -1,6 +1,6 @@
 """b-min-sep sampling: ε by moments of the likelihood ratio Z, and by samples of it where those are loose.
 
-Theorems 1 and 3 to 6, and what Z is, are in docs/proofs/amplification.md.
+Theorems 1 and 3 to 6, and what Z is, are in docs/proofs.md.
 """
 
 import dataclasses
@@ -90,7 +90,7 @@ class BMinSep(SecretSampling):
         Certainty: where `Level.bound` is "certified", the result holds except with probability `failure` ≤ δ/1000 over
         the random numbers drawn for it, which δ includes. They come from the system; numbers of NumPy's generator are
         taken for random.
-        Proof: docs/proofs/amplification.md.
+        Proof: docs/proofs.md.
 
     Attributes:
         min_sep: b, at least 2; with 1, sampling is `Poisson`.
@@ -98,7 +98,7 @@ class BMinSep(SecretSampling):
         clients_per_round: Expected size of a cohort; only a grid needs it.
 
     Source: Dong and Ganesh (2026), "Privacy amplification for BandMF via b-min-sep subsampling", for the sampling and
-    the recursion of its likelihood ratio; docs/proofs/amplification.md for the certificate.
+    the recursion of its likelihood ratio; docs/proofs.md for the certificate.
 
     Example:
         >>> from tff_mf import BandedToeplitz, guarantee

@@ -2,7 +2,7 @@
 
 Everything depends on C through G alone, the inner products of what a client adds to the released sums in each of its
 possible groups. Theorem 1, the pair of distributions, its Gaussian part and the proposals of the samples are in
-docs/proofs/amplification.md.
+docs/proofs.md.
 """
 
 import dataclasses
@@ -74,14 +74,14 @@ class BallsInBins(SecretSampling):
         Certainty: where `Level.bound` is "certified", the result holds except with probability `failure` ≤ δ/1000 over
         the random numbers drawn for it, which δ includes. They come from the system; numbers of NumPy's generator are
         taken for random.
-        Proof: docs/proofs/amplification.md.
+        Proof: docs/proofs.md.
 
     Attributes:
         groups: Number of groups b, at most n.
         clients_per_round: Expected size of a cohort; only a grid needs it.
 
     Source: Choquette-Choo et al. (2024), "Near exact privacy amplification for matrix mechanisms", for the pair of
-    distributions; docs/proofs/amplification.md for the rest.
+    distributions; docs/proofs.md for the rest.
 
     Example:
         >>> from tff_mf import BLT, guarantee

@@ -3,7 +3,7 @@
 With L = log Z the loss without an independent Gaussian part of μ, which is integrated out (0 if there is none), δ(ε) is
 E[Z·δ_G(ε − L)] for the run with the client against the run without it, and E[δ_G(ε + L)] for the opposite. Samples come
 from proposals with density D relative to the law without the client, and D is at least a function of L alone: so the
-range of the weighted samples is computed. docs/proofs/amplification.md has the proofs.
+range of the weighted samples is computed. docs/proofs.md has the proofs.
 """
 
 import abc

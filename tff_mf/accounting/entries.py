@@ -58,7 +58,7 @@ def magnitudes_of(mechanism: Mechanism, rounds: int) -> np.ndarray:
     """Returns `diagonals_of` the matrix |C|, whose entries are the absolute values of C's.
 
     Contributions of norm at most 1 have inner products of at least −1, so that entries below 0 can add up as those
-    above 0 do: docs/proofs/amplification.md has the proof that a theorem for |C| holds for C.
+    above 0 do: docs/proofs.md has the proof that a theorem for |C| holds for C.
 
     Raises:
         InputValueError: If C has an entry that is not finite.

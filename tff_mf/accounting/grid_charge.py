@@ -69,7 +69,7 @@ def charge(
     """Returns what integer noise costs in the guarantee of a whole run, with or without restarts.
 
     Formal guarantee: μ_c = e·√(n·d)/s + √(π/2)·√(n·d)·η for n·d coordinates, where s = σ·2^bits / max C_tt is the
-    least standard deviation of a round's noise in units of the grid: theorem F3 of docs/proofs/floating-point.md, which
+    least standard deviation of a round's noise in units of the grid: theorem F3 of docs/proofs.md, which
     takes the words of the generator for random ones. Rounded up.
 
     Args:
@@ -172,7 +172,7 @@ def delta_of_chain(epsilon: float, delta: float, charge: GridCharge, *, factor: 
 
         δ = e^a·`delta` + (1 + e^(ε + a))·δ_c(a) + (1 + e^(ε + 2a))·τ,
 
-    by theorem F4 of docs/proofs/floating-point.md. Rounded up; 1 where an exponential overflows.
+    by theorem F4 of docs/proofs.md. Rounded up; 1 where an exponential overflows.
 
     Args:
         epsilon: ε of the ideal release, at least 0.

@@ -61,7 +61,7 @@ class CyclicPoisson(SecretSampling):
         clients_per_round: Expected size of a cohort, above 0 and at most ⌊N / b⌋.
 
     Source: Choquette-Choo et al. (2023), theorem 4 and corollary E.1; `numerics.composed_losses` for the arithmetic,
-    with its proof; docs/proofs/floating-point.md for the grid.
+    with its proof; docs/proofs.md for the grid.
 
     Example:
         >>> from tff_mf import BandedToeplitz, epsilon

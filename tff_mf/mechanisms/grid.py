@@ -1,4 +1,4 @@
-"""Recursions on a grid of integers, with the bounds that ε is computed from: docs/proofs/floating-point.md.
+"""Recursions on a grid of integers, with the bounds that ε is computed from: docs/proofs.md.
 
 `bounds_of` asks a mechanism for what its bounds have in common for every σ, and `on_grid` for the bounds at one σ.
 `Linear` is for any recursion that remembers no draws, `Rows` for any C with few diagonals or few rounds.

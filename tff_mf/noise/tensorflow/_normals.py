@@ -20,7 +20,7 @@ def exact_normal(key: tf.Tensor, dimension: int) -> tf.Tensor:
 
     Formal guarantee: coordinates are independent, and the probability of every cell is that of a normal up to the
     factor of `numerics.normals.rounding_error`, if Philox's words are independent and uniform
-    (docs/proofs/floating-point.md). That is about values that are rounded to a grid, not about the float64 values
+    (docs/proofs.md). That is about values that are rounded to a grid, not about the float64 values
     themselves, which give clients away. The graph optimizer does not change a bit: no operation adds a product. XLA
     refuses to compile the sampler.
 

@@ -1,7 +1,7 @@
 """Standard normals whose error is proved, for noise that is rounded to a grid: tables, arithmetic, and the bound.
 
 NumPy only. `tff_mf.noise.tensorflow` draws the random words and does the same arithmetic in TensorFlow, bit for bit.
-docs/proofs/floating-point.md has the proof: theorem F5.
+docs/proofs.md has the proof: theorem F5.
 """
 
 from tff_mf.numerics.normals._arithmetic import POSITION_BITS as POSITION_BITS

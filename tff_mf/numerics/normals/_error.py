@@ -1,6 +1,6 @@
 """How far the probability of a cell of the drawn normals is from a normal's: theorem F5.
 
-docs/proofs/floating-point.md says how they are drawn, and has the proof.
+docs/proofs.md says how they are drawn, and has the proof.
 """
 
 import dataclasses
