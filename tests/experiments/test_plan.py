@@ -18,7 +18,6 @@ from tff_mf.planning import MechanismSetting, by_name, compare
 
 from .shared import invoke, result_of, small_settings
 
-ONCE = tff_mf.SingleParticipation()
 SCHEMA_OF_30 = tff_mf.MinSep(min_sep=30, max_participations=4)
 # What --dimension 1000 makes of the default grid, and what is assumed without it.
 SMALL = {"grid": tff_mf.Grid.with_room(dimension=1000, cohort=100), "dimension": 1000}
@@ -37,7 +36,7 @@ def found():
 
 def test_every_mechanism_is_there_and_keeps_epsilon(found):
     assert (found["min_sep"], found["max_participations"]) == (30, 4)
-    assert {row["name"] for row in found["mechanisms"]} == {*by_name.names(), "banded, fitted"}
+    assert {row["name"] for row in found["mechanisms"]} == set(by_name.names())
     for row in found["mechanisms"]:
         assert 4 - 1e-6 < row["epsilon"] <= 4
         assert row["memory_bytes"] == 4000 * row["memory_rows"]
@@ -118,18 +117,13 @@ def test_a_client_that_comes_once_is_wrongly_expected_after_the_min_sep_that_was
         assert identity["epsilon_if_wrong"][case] == exact
 
 
-def test_fitted_norms_are_a_row_of_their_own_and_not_recommended(found):
+def test_fitted_columns_are_not_recommended(found):
     rows = {row["name"]: row for row in found["mechanisms"]}
-    fitted, unit, scaled = rows.pop("banded, fitted"), rows["banded"], rows.pop("scaled-blt")
-    assert fitted["rms_loss"] < min(row["rms_loss"] for row in rows.values())
+    scaled = rows.pop("scaled-blt")
     assert scaled["rms_loss"] < rows["blt"]["rms_loss"]
     assert "never recommends" in scaled["note"]
-    assert fitted["max_loss"] > unit["max_loss"]
-    assert "unit_norms=false" in fitted["note"]
     assert {row["note"] for row in rows.values()} == {""}
     assert found["recommended"] in rows
-    once = compare.options(MechanismSetting(rounds=96, participation=ONCE), delta=1e-6, epsilon=4.0)
-    assert "banded, fitted" not in {option.name for option in once}
 
 
 def option(name, loss, worst, rows):

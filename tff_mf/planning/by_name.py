@@ -30,7 +30,7 @@ Progress = Callable[[Any], None]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Search:
+class Family:
     """How a kind of mechanism is optimized for a setting.
 
     Attributes:
@@ -47,14 +47,14 @@ class Search:
 
 
 # The kinds that are optimized for a setting, by the names of the command line.
-SEARCHES: Mapping[str, Search] = {
-    "blt": Search(optimizer=optimize.optimize_blt, options=("buffers", "objective"), objective="max"),
-    "scaled-blt": Search(optimizer=optimize.optimize_scaled_blt, options=("buffers", "objective"), objective="max"),
-    "banded": Search(optimizer=optimize.optimize_banded, options=("bands", "unit_norms", "workload", "progress")),
-    "banded-toeplitz": Search(
+SEARCHES: Mapping[str, Family] = {
+    "blt": Family(optimizer=optimize.optimize_blt, options=("buffers", "objective"), objective="max"),
+    "scaled-blt": Family(optimizer=optimize.optimize_scaled_blt, options=("buffers", "objective"), objective="max"),
+    "banded": Family(optimizer=optimize.optimize_banded, options=("bands", "unit_norms", "workload", "progress")),
+    "banded-toeplitz": Family(
         optimizer=optimize.optimize_banded_toeplitz, options=("bands", "objective", "workload"), toeplitz=True
     ),
-    "dense": Search(optimizer=optimize.optimize_dense, options=("workload", "progress")),
+    "dense": Family(optimizer=optimize.optimize_dense, options=("workload", "progress")),
 }
 
 

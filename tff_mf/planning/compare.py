@@ -33,26 +33,15 @@ _PRODUCTS_OF_A_QUICK_SEARCH = 2.5e7
 _ROUNDS_OF_A_QUICK_DENSE_SEARCH = 128
 # As much time as a round of a BLT with scaled columns takes.
 _PRODUCTS_OF_A_SCALED_ROUND = 2**12
-# Times the cost with unit norms.
-_COST_OF_FITTED_NORMS = 5
-# Of a banded matrix for MaxLoss, beside one for RmsLoss.
-_COST_OF_MAX_LOSS = 5
 
 # Losses within this factor are taken to be equal: then the losses in the cases of wrong estimates decide.
 AS_GOOD = 1.1
 
 
-# A banded matrix whose column norms are fitted to the participation.
-_FITTED = "banded, fitted"
 # What is never recommended, and why.
-_SCALED = (
-    "its columns are fitted to this participation, to exactly so many rounds and to one loss: the other may be larger, "
-    "and plan never recommends it without amplification"
-)
-_FITTED_NORMS = {
-    _FITTED: "--mechanism banded --set unit_norms=false, its column norms fitted to this participation and to one "
-    "loss: the other may be larger, and plan never recommends it without amplification",
-    "scaled-blt": _SCALED,
+_NEVER = {
+    "scaled-blt": "its columns are fitted to this participation, to exactly so many rounds and to RmsLoss: MaxLoss may "
+    "be larger, and plan never recommends it without amplification"
 }
 # Rounds times bands of a comparison with amplification that takes seconds.
 _MOST_ENTRIES = 2**16
@@ -72,7 +61,6 @@ class MechanismSetting:
         rounds: Number of rounds n.
         participation: The participation schema Π of the whole run.
         restart_every: Rounds after which noise starts anew with fresh z, or `None`.
-        adjacency: "zero-out" or "replace-one".
         workload: The workload A that losses are for; `None` is the prefix sum.
         grid: The grid whose cost is part of every guarantee, or `None` for real numbers.
         dimension: Number d of model parameters, with a grid.
@@ -91,7 +79,6 @@ class MechanismSetting:
     rounds: int
     participation: Participation
     restart_every: int | None = None
-    adjacency: str = "zero-out"
     workload: Workload | None = None
     grid: Grid | None = None
     dimension: int | None = None
@@ -100,7 +87,6 @@ class MechanismSetting:
         self.participation.check(self.rounds)
         if self.restart_every is not None:
             validation.whole("restart_every", self.restart_every)
-        validation.one_of("adjacency", self.adjacency, accounting.ADJACENCIES)
         if self.workload is not None:
             self.workload.check(self.rounds)
 
@@ -185,7 +171,6 @@ class MechanismSetting:
             rounds=self.rounds,
             sampling=self.participation,
             restart_every=self.restart_every,
-            adjacency=self.adjacency,
             grid=self.grid,
             dimension=self.dimension,
         )
@@ -206,7 +191,7 @@ class Option:
         figures: Columns of the table; an unbounded ε is infinite.
         if_wrong: ε at the same noise if an estimate is wrong, by case; infinite for rounds that C is not defined for,
             or that its integers are not bounded for.
-        loss_if_wrong: The objective's loss in the same cases, which compares mechanisms at equal privacy.
+        loss_if_wrong: RmsLoss in the same cases, which compares mechanisms at equal privacy.
     """
 
     name: str
@@ -283,7 +268,6 @@ def options(
     setting: MechanismSetting,
     *,
     delta: float,
-    objective: str = "rms",
     epsilon: float | None = None,
     noise_multiplier: float | None = None,
     dimension: int | None = None,
@@ -296,7 +280,6 @@ def options(
     Args:
         setting: The setting of the run.
         delta: δ.
-        objective: The loss to compare by, "rms" or "max".
         epsilon: ε that the whole run may reach.
         noise_multiplier: σ, in place of ε.
         dimension: Number of model parameters, for the memory in bytes.
@@ -312,7 +295,7 @@ def options(
         validation.whole("dimension", dimension)
     level = {"delta": delta, "epsilon": epsilon, "noise_multiplier": noise_multiplier}
     compared = []
-    for name, search, too_slow in _searches(setting, objective):
+    for name, search, too_slow in _searches(setting):
         if too_slow and not thorough:
             compared.append(Option(name=name, mechanism=None, note=too_slow))
             continue
@@ -320,7 +303,7 @@ def options(
         try:
             mechanism = search()
             seconds = time.perf_counter() - start
-            option = _at(setting, objective, name, mechanism, cases(setting, min_sep), **level)
+            option = _at(setting, name, mechanism, cases(setting, min_sep), **level)
             copies = option.figures["memory_rows"]
             option.figures["memory_bytes"] = None if dimension is None else _FLOAT * copies * dimension
             option.figures["seconds"] = seconds
@@ -330,10 +313,10 @@ def options(
             compared.append(Option(name=name, mechanism=None, note=str(error)))
         if progress is not None:
             progress(name)
-    return sorted(compared, key=lambda option: option.figures.get(f"{objective}_loss", math.inf))
+    return sorted(compared, key=lambda option: option.figures.get("rms_loss", math.inf))
 
 
-def recommend(options: list[Option], objective: str = "rms", measure: str = "loss") -> tuple[Option, str]:
+def recommend(options: list[Option], measure: str = "loss") -> tuple[Option, str]:
     """Returns the mechanism to take, and why.
 
     Of those whose loss is within a tenth of the least, both as planned and in the worst case if an estimate is
@@ -342,14 +325,13 @@ def recommend(options: list[Option], objective: str = "rms", measure: str = "los
 
     Args:
         options: Every mechanism, the one with the least loss first.
-        objective: The loss to compare by, "rms" or "max".
         measure: "loss", or "error", in clip norms, where noise is not in proportion to a sensitivity.
 
     Raises:
         InputValueError: If there is no mechanism for these numbers.
     """
-    counts, name = f"{objective}_{measure}", f"{objective.capitalize()}{measure.capitalize()}"
-    searched = [option for option in options if option.mechanism is not None and option.name not in _FITTED_NORMS]
+    counts, name = f"rms_{measure}", f"Rms{measure.capitalize()}"
+    searched = [option for option in options if option.mechanism is not None and option.name not in _NEVER]
     if not searched:
         raise InputValueError(f"There is no mechanism for these numbers: {options[0].name}: {options[0].note}")
     best = searched[0].figures[counts]
@@ -357,7 +339,7 @@ def recommend(options: list[Option], objective: str = "rms", measure: str = "los
     least_if_wrong = min(option.largest_loss_if_wrong for option in close)
     pool = [option for option in close if option.largest_loss_if_wrong <= AS_GOOD * least_if_wrong]
     chosen = min(pool, key=lambda option: (option.figures["memory_rows"], option.figures[counts]))
-    fitted = [option for option in options if option.name in _FITTED_NORMS]
+    fitted = [option for option in options if option.name in _NEVER]
     less = [option.name for option in fitted if option.figures.get(counts, math.inf) < best]
     without = f", without {' and '.join(less)}" if less else ""
     loss, rows = chosen.figures[counts], chosen.figures["memory_rows"]
@@ -376,7 +358,7 @@ def recommend(options: list[Option], objective: str = "rms", measure: str = "los
     return chosen, f"{chosen.name}: {'; '.join(reasons)}."
 
 
-def _searches(setting: MechanismSetting, objective: str) -> Iterator[tuple[str, Callable[[], Mechanism], str]]:
+def _searches(setting: MechanismSetting) -> Iterator[tuple[str, Callable[[], Mechanism], str]]:
     """Yields names, searches, and why a search is skipped unless `thorough`."""
     n = setting.searched_rounds
     bands = min(setting.separation, n)
@@ -385,7 +367,7 @@ def _searches(setting: MechanismSetting, objective: str) -> Iterator[tuple[str, 
     def search(name: str, **options: Any) -> Callable[[], Mechanism]:
         takes = by_name.SEARCHES[name].options
         if "objective" in takes:
-            options["objective"] = objective
+            options["objective"] = "rms"
 
         def run() -> Mechanism:
             if "workload" in takes:
@@ -398,17 +380,13 @@ def _searches(setting: MechanismSetting, objective: str) -> Iterator[tuple[str, 
         seconds = products / _PRODUCTS_OF_A_QUICK_SEARCH
         return f"not searched, takes about {seconds:.0f} s: --thorough" if seconds > 1 else ""
 
-    products = n * bands**2 * (_COST_OF_MAX_LOSS if objective == "max" else 1)
     dense_slow = "not searched, takes minutes or more: --thorough"
     yield "identity", Identity, ""
     yield "blt", search("blt", buffers=buffers), ""
     # From 4 on, pairs of buffers are searched too, which takes seconds.
     scaled = search("scaled-blt", buffers=min(3, buffers))
     yield "scaled-blt", scaled, slow(n * _PRODUCTS_OF_A_SCALED_ROUND)
-    yield "banded", search("banded", bands=bands), slow(products)
-    if setting.searched_participation.max_participations > 1:
-        fitted = search("banded", bands=bands, unit_norms=False)
-        yield _FITTED, fitted, slow(_COST_OF_FITTED_NORMS * products)
+    yield "banded", search("banded", bands=bands), slow(n * bands**2)
     yield "banded-toeplitz", search("banded-toeplitz", bands=bands), ""
     yield "dense", search("dense"), dense_slow if n > _ROUNDS_OF_A_QUICK_DENSE_SEARCH else ""
     for variant in ("full", "online", "vanilla"):
@@ -417,7 +395,6 @@ def _searches(setting: MechanismSetting, objective: str) -> Iterator[tuple[str, 
 
 def _at(
     setting: MechanismSetting,
-    objective: str,
     name: str,
     mechanism: Mechanism,
     wrong_settings: dict[str, MechanismSetting],
@@ -444,7 +421,7 @@ def _at(
         with contextlib.suppress(InputValueError):
             epsilons[case] = in_case.guarantee(sigma).epsilon(delta)
             error_in_case = error if wrong.rounds == setting.rounds else wrong.errors(mechanism)
-            losses[case] = sensitivity_in_case * getattr(error_in_case, objective)
+            losses[case] = sensitivity_in_case * error_in_case.rms
     figures = {
         "rms_loss": sensitivity.value * error.rms,
         "max_loss": sensitivity.value * error.max,
@@ -454,7 +431,7 @@ def _at(
         "epsilon": guarantee.epsilon(delta),
         "memory_rows": _copies(question, sigma),
     }
-    note = _FITTED_NORMS.get(name, "")
+    note = _NEVER.get(name, "")
     return Option(name=name, mechanism=mechanism, note=note, figures=figures, if_wrong=epsilons, loss_if_wrong=losses)
 
 
