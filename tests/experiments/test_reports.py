@@ -209,6 +209,8 @@ def refused(report, folder):
     assert (report.claim.state, report.claim.not_checked) == ("refused", [])
     assert report.headline.startswith(("NO ε CAN BE STATED", "TEST ONLY"))
     assert leaves(report.as_json(), re.compile("epsilon|zcdp_rho")) == []
+    # The command line has the ε that was asked for.
+    assert "command" not in report.run
     done = invoke("report", folder)
     assert done.exit_code == 1
     for text in [

@@ -242,7 +242,7 @@ class Plan:
         grid, what its integers cost is included; without one, noise is taken to be real numbers. It is for whoever
         knows the cohorts, unless they are secret.
         """
-        return Guarantee(mu=math.inf) if self.insecure else self._question.guarantee(self.noise_multiplier)
+        return Guarantee(mu=math.inf) if self.insecure else self.question.guarantee(self.noise_multiplier)
 
     @property
     def epsilon(self) -> float:
@@ -254,7 +254,7 @@ class Plan:
         """ε of the clients that really trained; infinite if their noise is too small for its grid."""
         if self.insecure:
             return math.inf
-        smaller = dataclasses.replace(self._question, adaptive_count_stddev=self.adaptive_count_stddev_as_run)
+        smaller = dataclasses.replace(self.question, adaptive_count_stddev=self.adaptive_count_stddev_as_run)
         try:
             return smaller.guarantee(self.noise_multiplier_as_run).epsilon(self.delta)
         except InputValueError:
@@ -270,10 +270,11 @@ class Plan:
     @property
     def sensitivity(self) -> float:
         """sens_Π of the whole run, over all its restarts, of the C that runs: `mechanism.cast_to_float32()`."""
-        return self._question.sensitivity.value
+        return self.question.sensitivity.value
 
     @functools.cached_property
-    def _question(self) -> Question:
+    def question(self) -> Question:
+        """What is asked of the run: its guarantee, its sensitivity, and σ for an ε."""
         return Question(
             mechanism=self.mechanism,
             rounds=self.rounds,
@@ -337,7 +338,7 @@ class Plan:
         Raises:
             InputValueError: If the counts alone exceed `epsilon`, or no finite noise is enough.
         """
-        sigma = self._question.noise_multiplier(epsilon=epsilon, delta=self.delta)
+        sigma = self.question.noise_multiplier(epsilon=epsilon, delta=self.delta)
         return dataclasses.replace(self, noise_multiplier=sigma, target_epsilon=epsilon)
 
     def save(self, folder: str | os.PathLike[str]) -> None:
