@@ -136,7 +136,8 @@ def test_a_run_that_is_struck_goes_on_to_the_same_end(target, fault, tmp_path):
         # Struck once more while it goes on.
         for place in (number, number, 0):
             status, _ = target.ran(folder, place, fault)
-            assert "Traceback" not in (target.work / "log").read_text(), (number, fault)
+            # A command says what happened in a line; a loop of somebody's own gets the error.
+            assert isinstance(target.run, Private) or "Traceback" not in (target.work / "log").read_text()
             assert released_twice(folder) == [], (number, fault)
             if target.end_of(folder) == target.end:
                 break

@@ -59,7 +59,7 @@ def none_or(low, high):
     return st.just(0.0) | st.floats(low, high).map(lambda exponent: 10.0**exponent)
 
 
-@settings(max_examples=4)
+@settings(max_examples=2)
 @example(probability=0.5, mu=1.0, charge=0.1, tail=0.0, change=0.0, decades=-6.0)
 @example(probability=0.02, mu=2.0, charge=0.03, tail=0.0, change=0.0, decades=-6.0)
 @example(probability=0.9, mu=0.3, charge=0.01, tail=1e-6, change=0.0, decades=-3.0)
