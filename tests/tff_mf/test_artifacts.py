@@ -97,10 +97,6 @@ def changed(**entries):
     return lambda manifest: {**manifest, **entries}
 
 
-def without(key):
-    return lambda manifest: {name: value for name, value in manifest.items() if name != key}
-
-
 def setting(**entries):
     return lambda manifest: {**manifest, "optimized_for": {**manifest["optimized_for"], **entries}}
 
@@ -118,20 +114,9 @@ def claim(**entries):
     [
         (changed(format_version=2), "format_version=2 is not 1"),
         (changed(kind="staircase"), "kind='staircase'"),
-        (changed(kind="identity"), "tensors"),
-        (setting(duality_gap=-1.0), "duality_gap"),
-        (without("optimized_for"), "optimized_for"),
         (setting(sensitivity=None), "sensitivity"),
         (setting(rounds=4), "needs 5 rounds"),
-        (setting(rounds=10**18), f"rounds={10**18}"),
-        (schema(kind="min_sep"), "keys"),
-        (schema(kind="min_sep", min_sep=2, max_participations=3.5), "max_participations=3.5"),
-        (schema(kind="min_sep", min_sep=2, max_participations=float("nan")), "NaN"),
         (schema(kind="fixed_epoch", min_sep=4, max_participations=3), "needs 9 rounds"),
-        (setting(workload={"kind": "sgd"}), "kind='sgd'"),
-        (setting(workload={"kind": "momentum"}), "keys"),
-        (setting(workload={"kind": "learning_rates", "rates": [1.0] * 7}), "rounds=8 exceeds the 7 rounds"),
-        (setting(workload={"kind": "learning_rates", "rates": {"warmup_rounds": 1}}), "keys"),
         # The claims that would mislead: a smaller sensitivity, or a milder setting at the old one.
         (claim(value=1.0), "sensitivity.*1.0"),
         (claim(value=0.0), "sensitivity"),
