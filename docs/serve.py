@@ -13,7 +13,7 @@ import tensorflow as tf
 
 import tff_mf
 from tff_mf.experiments import guard
-from tff_mf.experiments.runs.checkpoints import Checkpoints
+from tff_mf.experiments.runs.folders import Checkpoints
 
 ROUNDS = 3
 bundle, folder = map(pathlib.Path, sys.argv[1:])

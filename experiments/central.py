@@ -23,8 +23,8 @@ from .guard.run_guard import open_loop
 from .output import files
 from .output.typed import CountOrZero, Positive, Record, Size
 from .runs import folders, metrics, statements
+from .runs.ledger import Rules
 from .runs.names import CHECKPOINTS, METRICS, PLAN, SETTINGS_TOML, SUMMARY
-from .runs.rules import Rules
 from .runs.settings import PresetFolder, PrivacySettings
 from .runs.statements import Reason
 from .sampling.settings import SamplingSettings

@@ -9,7 +9,7 @@ import tff_mf
 from tff_mf.base import validation
 from tff_mf.planning import by_name
 
-from ..runs import amplification, statements
+from ..runs import statements
 from . import _options, _screens
 from ._screens import Answer
 
@@ -93,7 +93,7 @@ def account(
             "amplified_epsilon": level.epsilon,
             "amplified_bound": level.theorem,
             "amplified_failure": level.failure,
-            "amplified_statement": amplification.statement(level, sampling, rounds=rounds, **cohorts, grid=integers),
+            "amplified_statement": statements.amplified_line(level, sampling, rounds=rounds, **cohorts, grid=integers),
         }
     refused = claim.state == statements.REFUSED
     hidden = [name for name in facts if name.removeprefix("amplified_").startswith("epsilon")] if refused else []

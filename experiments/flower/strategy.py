@@ -26,7 +26,7 @@ from .. import guard
 from ..output import files
 from ..reports import Report
 from ..runs import folders
-from ..runs.checkpoints import Checkpoints
+from ..runs.folders import Checkpoints
 from ..runs.ledger import ReportCounts
 from ..runs.names import CHECKPOINTS, MODEL
 from .cohorts import Draw, Identify, Planned, by_public_key, check_drawn, uniform

@@ -24,7 +24,7 @@ from ..output import files, progress
 from ..output.files import new_folder
 from ..runs import folders, statements
 from ..runs.names import RUN_JSON
-from ..runs.rules import named
+from ..runs.run_record import named
 
 if TYPE_CHECKING:
     import tensorflow_federated as tff

@@ -15,6 +15,11 @@ from tensorflow.python.framework import auto_control_deps_utils
 
 from tff_mf.base.errors import InputTypeError, InputValueError
 
+# TensorFlow compiles what DATASET_REDUCE does for each client anew: rounds take up to three times as long, and the
+# worker's memory grows with each client. TensorFlow Lite, on the other hand, has no iterators.
+SIMULATION_LOOP = tff.learning.LoopImplementation.DATASET_ITERATOR
+DEVICE_LOOP = tff.learning.LoopImplementation.DATASET_REDUCE
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Weights:

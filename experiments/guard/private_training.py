@@ -3,6 +3,8 @@
 `tff_mf.aggregators` has `private_fed_avg` and `private_fed_sgd` under its own name, where a user looks for them.
 """
 
+import asyncio
+import concurrent.futures
 import contextlib
 import dataclasses
 import functools
@@ -11,7 +13,7 @@ import pathlib
 import typing
 import warnings
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -29,16 +31,14 @@ from ...aggregators.checkpoints import States
 from ...aggregators.resident.worker import end_with_program
 from .. import reports
 from ..runs import model_file, names
-from ..runs.folders import keep_evaluated, read_evaluated
+from ..runs.folders import check_same, keep_evaluated, read_evaluated
 from ..runs.metrics import NOT_TRAINING
-from ..runs.rules import check_same
 from ..runs.run_record import begun_record, read_record
 from ..sampling import CohortPlan
 from . import export, models
-from ._client_data import ClientData, CohortSizeWarning, DataOfClients, warn_of_size
-from .computing import DEVICE_LOOP, SIMULATION_LOOP, Computing
-from .drawing import checked_clients
-from .run_guard import RunGuard, begun_plan, open_guard
+from .client_data import ClientData, CohortSizeWarning, DataOfClients, warn_of_size
+from .models import DEVICE_LOOP, SIMULATION_LOOP
+from .run_guard import RunGuard, begun_plan, checked_clients, open_guard
 
 __all__ = ["CohortSizeWarning", "NoLiteWarning", "PrivateTraining", "private_fed_avg", "private_fed_sgd"]
 
@@ -63,6 +63,64 @@ _REFUSED = {
 }
 # The training that is open in each folder: a notebook's cell that is run again closes the one before.
 _OPEN: "weakref.WeakValueDictionary[pathlib.Path, PrivateTraining]" = weakref.WeakValueDictionary()
+
+
+class _Computing(contextlib.AbstractContextManager["_Computing"]):
+    """A resident context that is current only where it is installed, and that is replaced if its worker dies.
+
+    Args:
+        options: Arguments of `aggregators.resident_context`.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        self._options, self._ends = options, contextlib.ExitStack()
+        self._context: aggregators.ResidentContext | None = None
+
+    def revive(self) -> None:
+        """Starts a worker; one that runs is ended, with all of its values."""
+        self._end()
+        with _same_default():
+            self._context = self._ends.enter_context(aggregators.resident_context(**self._options))
+
+    @contextlib.contextmanager
+    def installed(self) -> Iterator[None]:
+        """Makes the context the current one for a block."""
+        assert self._context is not None
+        with tff.framework.get_context_stack().install(self._context):
+            yield
+
+    def wait(self, work: Callable[..., Coroutine[Any, Any, Any]], *arguments: Any) -> Any:
+        """Returns the result of asynchronous work, also in a notebook, whose thread has a loop of its own."""
+
+        def done() -> Any:
+            with self.installed():
+                return asyncio.run(work(*arguments))
+
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            return done()
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            return pool.submit(done).result()
+
+    def __exit__(self, *error: object) -> None:
+        self._end()
+
+    def _end(self) -> None:
+        with _same_default():
+            self._ends.close()
+        self._context = None
+
+
+@contextlib.contextmanager
+def _same_default() -> Iterator[None]:
+    """Leaves the caller's context as it is, whatever the block does to it."""
+    stack = tff.framework.get_context_stack()
+    before = stack.current
+    try:
+        yield
+    finally:
+        stack.set_default_context(before)
 
 
 class NoLiteWarning(UserWarning):
@@ -144,7 +202,7 @@ class PrivateTraining:
         self._evaluated = read_evaluated(guard.folder)
         self._report: reports.Report | None = None
         # Of its own, since a worker that died is replaced.
-        self._context = ends.enter_context(Computing(**of_context))
+        self._context = ends.enter_context(_Computing(**of_context))
         self._checkpoints = aggregators.CheckpointManager(guard.folder / names.CHECKPOINTS, aggregator=aggregator)
         self._initial, self._every_round, self._published = initial_weights, every_round, published
         # What the next round starts from, and facts that were saved with it.

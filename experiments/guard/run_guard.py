@@ -18,19 +18,18 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 import tff_mf
-from tff_mf.base import validation
+from tff_mf.base import checkpoint_files, validation
 from tff_mf.base.errors import InputTypeError, InputValueError
 
 from .. import reports as run_reports
 from ..output import files, typed
-from ..runs import folders, ledger
-from ..runs.checkpoints import Storage
-from ..runs.ledger import ReportCounts
-from ..runs.names import CHECKPOINTS, LEDGER, METRICS, MODEL, REPORT, REPORT_TEXT, RUN_JSON, SUMMARY
-from ..runs.rules import RefusedCohortError as RefusedCohortError
-from ..runs.rules import Rules, checked_ids, refusal
-from ..sampling import CohortPlan
-from . import drawing
+from ..runs import folders, ledger, statements
+from ..runs.folders import Storage
+from ..runs.ledger import RefusedCohortError as RefusedCohortError
+from ..runs.ledger import ReportCounts, Rules, checked_ids, refusal
+from ..runs.names import CHECKPOINTS, COHORTS, LEDGER, METRICS, MODEL, REPORT, REPORT_TEXT, RUN_JSON, SUMMARY
+from ..sampling import CohortPlan, keep_secret, secret_cohorts
+from ..sampling.settings import SamplingSettings
 
 if TYPE_CHECKING:
     from ...aggregators import MFAggregationFactory
@@ -164,8 +163,24 @@ class RunGuard:
                 if set(checked_ids(clients)) != set(self._given.client_ids):
                     raise InputValueError("clients are not those that the cohorts of the run were drawn from.")
                 return self._given
-            begun = self._book.record.newest is not None
-            self._drawn = drawing.cohorts(self.folder, self._plan, clients, run=self.run, begun=begun)
+            # By a key in the folder of the checkpoints.
+            checkpoint_files.make_private(self.folder / CHECKPOINTS)
+            path, begun = self.folder / CHECKPOINTS / COHORTS, self._book.record.newest is not None
+            drawn, secret = secret_cohorts(
+                path,
+                run=self.run,
+                begun=begun,
+                client_ids=checked_clients(self._plan, clients),
+                rounds=self._plan.rounds,
+                sampling=self._plan.sampling,
+                clients_per_round=self._plan.clients_per_round,
+            )
+            grid = self._plan.grid
+            if grid is not None and drawn.clients_per_round > grid.max_clients:
+                raise InputValueError(f"grid={grid} has less room than a cohort needs: take a Grid of more clients.")
+            if not begun:
+                keep_secret(path, secret)
+            self._drawn = drawn
             return self._drawn
 
     def allowed(self, clients: Iterable[str]) -> list[str]:
@@ -558,7 +573,7 @@ def open_guard(
     if aggregator is not None:
         check_aggregator(aggregator, plan, more)
     run_reports.check_fields(more)
-    more = drawing.record_fields(folder, plan, sampler, **more)
+    more = record_fields(folder, plan, sampler, **more)
     with files.writing(folder, "folder"):
         folder.mkdir(parents=True, exist_ok=True)
     with (
@@ -739,3 +754,67 @@ def _ended(path: pathlib.Path) -> bool:
         return False
     except (ValueError, KeyError, TypeError) as error:
         raise InputValueError(f"report={str(path)!r} is damaged: restore it, or name another folder.") from error
+
+
+def record_fields(folder: pathlib.Path, plan: tff_mf.Plan, sampler: str | None, **more: Any) -> dict[str, Any]:
+    """Returns the fields of `run.json` that a pipeline gives, and those that follow from what draws its cohorts."""
+    if "amplified_epsilon" in more:
+        raise InputValueError(
+            f"amplified_epsilon={more['amplified_epsilon']!r} is the plan's: make the plan with secret_cohorts=True."
+        )
+    if sampler is not None and plan.secret_cohorts:
+        raise InputValueError(
+            f"sampler={sampler!r} does not go with secret_cohorts, whose ε is of cohorts by the plan's sampling: leave "
+            "it out."
+        )
+    if sampler is not None:
+        return {"sampler": sampler, **more}
+    word, planned = _word(plan.sampling), plan.population or getattr(plan.sampling, "population", None)
+    fields = {"sampler": f"tff_mf.{type(plan.sampling).__name__}", "population": planned, **more}
+    if not plan.secret_cohorts:
+        return fields
+    if planned is None or fields["population"] != planned:
+        raise InputValueError(
+            f"population={fields['population']!r} must be the plan's, {planned!r}: with secret_cohorts, make the plan "
+            "with population=len(clients)."
+        )
+    _check_sampling(plan, planned, "clients")
+    stated = run_reports.read_record(folder).amplified_epsilon if (folder / RUN_JSON).exists() else None
+    if stated is None:
+        # Not computed again where a run goes on: a certificate by samples would differ.
+        stated = statements.stated_epsilon(statements.amplified_level(plan, word, planned))
+    return {**fields, "amplified_epsilon": stated}
+
+
+def checked_clients(plan: tff_mf.Plan, clients: Iterable[str], *, name: str = "clients") -> list[str]:
+    """Returns the clients of a run in an order that depends on nothing else."""
+    ids = checked_ids(clients, name)
+    for planned in (plan.population, getattr(plan.sampling, "population", None)):
+        if planned not in (None, len(ids)):
+            raise InputValueError(
+                f"{name} are {len(ids)}, and the plan is for population={planned}: make the plan for as many as there "
+                "are."
+            )
+    _check_sampling(plan, len(ids), name)
+    return sorted(ids)
+
+
+def _check_sampling(plan: tff_mf.Plan, clients: int, name: str) -> None:
+    """Raises if the plan's sampling would draw other cohorts than the plan's from as many clients."""
+    word = _word(plan.sampling)
+    if word is None:
+        return
+    drawn_by = word.drawn_by(population=clients, clients_per_round=plan.clients_per_round)
+    # The size may be left out of the plan's sampling, where no grid needs it.
+    of_any_size = isinstance(drawn_by, tff_mf.BallsInBins | tff_mf.BMinSep)
+    without_size = dataclasses.replace(drawn_by, clients_per_round=None) if of_any_size else drawn_by
+    if plan.sampling not in (drawn_by, without_size):
+        raise InputValueError(f"sampling={plan.sampling!r} of the plan must be {drawn_by!r} for {clients} {name}.")
+
+
+def _word(sampling: tff_mf.Sampling) -> SamplingSettings | None:
+    """Returns the word of a sampling; `None` if none stands for it, as for a timer."""
+    try:
+        return SamplingSettings.of(sampling)
+    except InputValueError:
+        return None

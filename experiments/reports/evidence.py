@@ -15,11 +15,10 @@ from tff_mf.base.errors import InputError, InputValueError
 
 from ..output.files import file_hash
 from ..output.typed import Record
-from ..runs import amplification, model_file, names, statements
+from ..runs import model_file, names, statements
 from ..runs.folders import read_evaluated
-from ..runs.ledger import LedgerRecord, cohort_digest, read_ledger
+from ..runs.ledger import LedgerRecord, Rules, cohort_digest, read_ledger
 from ..runs.metrics import ALSO_TRAINING, HARMLESS, NOT_TRAINING, Metrics, read_metrics
-from ..runs.rules import Rules
 from ..runs.run_record import RunRecord, read_record
 from ..runs.statements import Claim, Reason
 from ..sampling import ObservedParticipation
@@ -262,7 +261,7 @@ def judged(evidence: Evidence) -> tuple[list[Check], Claim]:
     # No theorem here is about several clients in groups of their own.
     if record.is_secret and record.clients_per_person == 1 and record.drawn is not None and stated is not None:
         own = {"guarantee": None, "amplified": record.amplified_epsilon}
-        about |= {**own, "participation": amplification.drawn(record.drawn)}
+        about |= {**own, "participation": statements.drawn_in_secret(record.drawn)}
     elif record.is_secret:
         about["participation"] = statements.bound_to(evidence.plan.participation)
     claim = statements.of_plan(
@@ -467,7 +466,7 @@ def _secrecy(evidence: Evidence) -> str:
     record = evidence.record
     if record.amplified_epsilon is None:
         return ""
-    level = amplification.own(record.plan, record.drawn, record.population)
+    level = statements.amplified_level(record.plan, record.drawn, record.population)
     if level.epsilon > record.amplified_epsilon:
         raise _RuleError(f"a larger ε than that of {names.RUN_JSON} follows from its settings")
     return "the amplified ε follows from the settings"

@@ -1,4 +1,4 @@
-"""The folder of a run, the versions that write it, where the run computes, and how it is saved and resumed."""
+"""The folder of a run: what may be in it, its checkpoints, where the run computes, and that it goes on as it began."""
 
 import dataclasses
 import importlib.metadata
@@ -6,7 +6,10 @@ import json
 import os
 import pathlib
 import platform
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
 
 import tff_mf
 from tff_mf.base import checkpoint_files, validation
@@ -180,3 +183,113 @@ class ExecutionSettings:
         given = self.clients_at_once
         if given is not None and validation.whole("clients_at_once", given, at_least=1) > _MOST_AT_ONCE:
             raise InputValueError(f"clients_at_once={given} must be at most {_MOST_AT_ONCE:,}.")
+
+
+class Storage(Protocol):
+    """Where the states of a run are kept, one for each of the newest rounds."""
+
+    def rounds(self) -> Sequence[int]:
+        """Returns the rounds after which a state was saved and is there, in order."""
+        ...
+
+    def save(self, round_number: int, state: Any, about: Mapping[str, Any]) -> None:
+        """Saves the state after a round with facts about it, and returns when both would survive a power cut."""
+        ...
+
+    def about(self, round_number: int) -> Mapping[str, Any]:
+        """Returns the facts that were saved with a state."""
+        ...
+
+
+class Checkpoints:
+    """The states of one run, of which only the newest is kept. A `Storage`.
+
+    Formal guarantee: `save` returns when the state would survive a power cut, and never replaces the state of a round:
+    of two processes that step one state, the second fails. A file in which a bit has changed, or that is of a run with
+    other settings, is refused. Folder and files are accessible to their owner only (0700 and 0600).
+    """
+
+    def __init__(self, folder: pathlib.Path, settings: Mapping[str, Any]) -> None:
+        self._folder, self._settings = folder, json.loads(json.dumps(settings))
+        checkpoint_files.make_private(folder)
+
+    def rounds(self) -> list[int]:
+        """Returns the rounds after which a state was saved and is there, in order."""
+        return checkpoint_files.saved_rounds(self._folder)
+
+    def save(self, round_number: int, state: Mapping[str, Any], about: Mapping[str, Any]) -> None:
+        """Saves the state after a round, and deletes the earlier ones."""
+        checkpoint_files.write(self._path(round_number), state, {"settings": self._settings, "about": about})
+        for old in self.rounds()[:-1]:
+            self._path(old).unlink()
+
+    def load(self, round_number: int) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        """Returns the state after a round, whose arrays cannot be written to, and the facts about it."""
+        state, kept = checkpoint_files.read(self._path(round_number))
+        check_same(self._settings, kept["settings"], run=str(self._folder.parent))
+        return state, kept["about"]
+
+    def about(self, round_number: int) -> dict[str, Any]:
+        """Returns the facts about the state after a round; raises as `load` does."""
+        return self.load(round_number)[1]
+
+    def _path(self, round_number: int) -> pathlib.Path:
+        return checkpoint_files.path_of(self._folder, round_number)
+
+
+def check_same(given: Mapping[str, Any], begun: Mapping[str, Any], *, run: str, derived: Sequence[str] = ()) -> None:
+    """Raises unless the settings of a run are those that it began with, and names all that differ.
+
+    `run.json`, `configuration.toml` and the settings in the states of other engines are compared by this function.
+
+    Args:
+        given: The settings now, by name.
+        begun: The settings that the run began with, by name, as read from its folder.
+        run: The run's folder, or the file with `begun`, for the message.
+        derived: Settings that follow from others: they are named only if nothing else differs.
+
+    Example:
+        >>> check_same({"rounds": 8}, {"rounds": 8}, run="out")
+        >>> check_same({}, {"rounds": 8}, run="out")  # doctest: +ELLIPSIS
+        Traceback (most recent call last):
+        tff_mf.base.errors.InputValueError: rounds=… missing, a setting that the run in 'out' began with, 8: ...
+        >>> check_same({"rounds": 9, "delta": 0.1}, {"rounds": 8, "delta": 0.2}, run="out")  # doctest: +ELLIPSIS
+        Traceback (most recent call last):
+        tff_mf.base.errors.InputValueError: rounds=9 is not the setting that the run in 'out' began with, 8; nor is \
+delta=0.1, where it has 0.2: ...
+    """
+    flat_now, flat_then = _flat(given), _flat(begun)
+    changed = [
+        (name, flat_now.get(name, _NOT_THERE), flat_then.get(name, _NOT_THERE))
+        for name in {**flat_now, **flat_then}
+        if flat_now.get(name) != flat_then.get(name)
+    ]
+    # The one that comes first in the message is what the user changed.
+    named = [each for each in changed if each[0] not in derived] or sorted(
+        changed, key=lambda change: derived.index(change[0])
+    )
+    if not named:
+        return
+    (name, now, then), *others = named
+    first = f"{name}=… missing, a" if now is _NOT_THERE else f"{name}={now!r} is not the"
+    before = "which has none" if then is _NOT_THERE else repr(then)
+    more = "".join(
+        f"; nor is {name}={'…' if now is _NOT_THERE else repr(now)}, where it has "
+        f"{'none' if then is _NOT_THERE else repr(then)}"
+        for name, now, then in others
+    )
+    raise InputValueError(
+        f"{first} setting that the run in {run!r} began with, {before}{more}: resume it with the same settings, "
+        "or start another run in another folder."
+    )
+
+
+_NOT_THERE = object()
+
+
+def _flat(settings: Mapping[str, Any], inside: str = "") -> dict[str, Any]:
+    """Returns settings by name, those in a table by the names of both."""
+    flat: dict[str, Any] = {}
+    for name, value in settings.items():
+        flat |= _flat(value, f"{inside}{name}.") if isinstance(value, Mapping) else {inside + name: value}
+    return flat

@@ -1,20 +1,26 @@
-"""`ledger.jsonl`: which rounds began, with whom, and which were released: a line each, on disk before data are read."""
+"""`ledger.jsonl`: which rounds began, with whom, and which were released: a line each, on disk before data are read.
+
+Below it, what a plan allows its rounds: how many there are, who may take part in which, and what bounds their sums.
+"""
 
 import contextlib
 import dataclasses
 import datetime
 import hashlib
+import itertools
 import json
 import os
 import pathlib
 import secrets
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any
 
 import msgspec
 
-from ...base.errors import InputValueError
+import tff_mf
+from tff_mf.base.errors import InputTypeError, InputValueError
+
 from ..output import files
 from ..output.typed import Count, CountOrZero, Number, Record
 from .names import RUN_JSON
@@ -473,3 +479,102 @@ def _cut_partial_line(path: pathlib.Path) -> int:
             file.truncate(whole)
             os.fsync(file.fileno())
         return whole
+
+
+def refusal(schema: tff_mf.Participation, past: Sequence[int], round_number: int) -> str:
+    """Returns why a client may not take part in a round, given its past rounds; an empty text if it may.
+
+    Past rounds can be later ones, from abandoned attempts. If the round is among them, it counts once.
+
+    Formal guarantee: if the text is empty and the past rounds are a pattern of the schema, the round and they are.
+
+    Args:
+        schema: The participation schema.
+        past: Rounds for which the client was chosen.
+        round_number: The round.
+
+    Example:
+        >>> refusal(tff_mf.MinSep(min_sep=3, max_participations=2), [1], 3)
+        'took part in round 1: min_sep=3'
+        >>> refusal(tff_mf.FixedEpoch(min_sep=3, max_participations=3), [1], 8)
+        'took part in round 1: with min_sep=3 it may come in rounds 4, 7 after it'
+    """
+    others = [number for number in past if number != round_number]
+    b, k = schema.min_sep, schema.max_participations
+    if len(others) + 1 > k:
+        return f"took part in {len(others)} rounds: max_participations={k}"
+    near = [number for number in others if abs(round_number - number) < b]
+    if near:
+        return f"took part in round {near[0]}: min_sep={b}"
+    rounds = sorted((*others, round_number))
+    if any(later - sooner < b for sooner, later in itertools.pairwise(rounds)):
+        return f"took part in rounds {others}, which {schema!r} does not allow together with round {round_number}"
+    in_place = all((each - rounds[0]) % b == 0 for each in rounds) and rounds[-1] - rounds[0] <= (k - 1) * b
+    if isinstance(schema, tff_mf.FixedEpoch) and not in_place:
+        places = ", ".join(str(rounds[0] + index * b) for index in range(1, k))
+        return f"took part in round {others[0]}: with min_sep={b} it may come in rounds {places} after it"
+    return ""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Rules:
+    """The rules of a run's rounds.
+
+    Attributes:
+        rounds: Number of rounds that were accounted for.
+        schema: The participation schema; `None` if no client is refused, for runs for which no ε is stated.
+        divisor: Constant by which noised sums are divided.
+        clip_norm: Bound on the norm of a client's update; if it adapts, the first round's.
+        restart_every: Rounds after which noise starts anew, or `None`.
+    """
+
+    rounds: int
+    schema: tff_mf.Participation | None
+    divisor: float
+    clip_norm: float
+    restart_every: int | None = None
+
+    @classmethod
+    def of(cls, plan: tff_mf.Plan) -> "Rules":
+        """Returns the rules of a plan."""
+        return cls(
+            rounds=plan.rounds,
+            schema=plan.participation,
+            divisor=plan.clients_per_round,
+            clip_norm=plan.clip_norm,
+            restart_every=plan.restart_every,
+        )
+
+    def restarts_in(self, round_number: int) -> bool:
+        """Returns whether the noise starts anew in a round, counted from 1."""
+        return self.restart_every is not None and round_number > 1 and (round_number - 1) % self.restart_every == 0
+
+
+class RefusedCohortError(InputValueError):
+    """A cohort that the participation schema forbids. Nothing was written, and no data may be handed out.
+
+    Attributes:
+        clients: The clients that may not take part.
+    """
+
+    def __init__(self, message: str, clients: Sequence[str]) -> None:
+        super().__init__(message)
+        self.clients = list(clients)
+
+
+def checked_ids(clients: Iterable[str], name: str = "clients") -> list[str]:
+    """Returns the ids of clients, read once: what draws them as it is read could differ the next time."""
+    if isinstance(clients, str) or not isinstance(clients, Iterable):
+        raise InputTypeError(f"{name}={clients!r:.80} must be ids.")
+    read = list(clients)
+    for client in read:
+        if not isinstance(client, str):
+            raise InputTypeError(f"{name} has {client!r}; every id must be a string.")
+        try:
+            client.encode()
+        except UnicodeEncodeError as error:
+            raise InputValueError(
+                f"{name} has {client!r}, which cannot be encoded in UTF-8: {error.reason}. Give the client another id."
+            ) from error
+    # The text itself, and not what a subclass of `str` returns for it.
+    return [str.__str__(client) for client in read]

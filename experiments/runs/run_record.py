@@ -16,10 +16,9 @@ from ..output import files, typed
 from ..output.files import file_hash
 from ..output.typed import Count, Positive, Record
 from ..sampling.settings import SamplingSettings
-from .folders import begun_mechanism, readable_folder
+from .folders import begun_mechanism, check_same, readable_folder
 from .ledger import cohort_digest
 from .names import MECHANISM, PLAN, RUN_JSON
-from .rules import check_same, named
 from .settings import RunSettings
 
 # Fields that may change when a run is resumed, and one that follows from all fields of the plan.
@@ -223,3 +222,12 @@ def read_record(folder: pathlib.Path) -> RunRecord:
 def begun_record(folder: pathlib.Path) -> RunRecord | None:
     """Returns what `read_record` does; `None` if the folder has no `run.json`: its run was stopped before that."""
     return read_record(folder) if (folder / RUN_JSON).is_file() else None
+
+
+def named(schema: tff_mf.Participation) -> dict[str, Any]:
+    """Returns a participation schema by its name and numbers, as files have it."""
+    return {
+        "participation": type(schema).__name__,
+        "min_sep": schema.min_sep,
+        "max_participations": schema.max_participations,
+    }

@@ -24,8 +24,8 @@ from tff_mf.sensitivities.losses import restart_errors
 from ..output import files, progress, typed
 from ..output.typed import Count, NonNegative, Number, OpenUnit, Part, Positive, Record, Size, Whole
 from ..sampling.settings import DEFAULT, PARAMETERS, SAMPLINGS, SECRET, SamplingSettings, parameters_of
+from .folders import check_same
 from .names import RUN_JSON, SETTINGS_TOML
-from .rules import check_same
 
 # The data sets that are known by a word, of which the first is the default, and what may precede a file of another.
 EMBEDDED, SQLITE = ("pydoc", "stackoverflow"), "sqlite:"

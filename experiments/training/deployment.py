@@ -64,7 +64,7 @@ def write(run: pathlib.Path, out: pathlib.Path, *, population: int | None = None
 def _add_graphs(folder: pathlib.Path, plan: tff_mf.Plan) -> dict[str, Any]:
     """Adds the graphs to a folder that has the other files of a bundle, from which they are built."""
     from ... import aggregators
-    from ..guard.computing import DEVICE_LOOP
+    from ..guard.models import DEVICE_LOOP
     from . import learning_process, task
 
     settings, vocabulary = reports.read_record(folder).training, read_vocabulary(folder)

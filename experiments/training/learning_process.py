@@ -12,7 +12,7 @@ from tff_mf.base.errors import InputValueError
 from tff_mf.planning.by_name import RAMP_FLOOR
 
 from ... import aggregators
-from ..guard.computing import SIMULATION_LOOP
+from ..guard.models import SIMULATION_LOOP
 from ..runs.settings import RunSettings
 from . import task
 
@@ -33,7 +33,7 @@ def build_process(
         settings: How to train, with numbers for words: `RunSettings.resolved`.
         privacy: The mechanism and its noise.
         language_task: The model.
-        loop: How a client iterates over its batches: `SIMULATION_LOOP`, or `computing.DEVICE_LOOP` for graphs.
+        loop: How a client iterates over its batches: `SIMULATION_LOOP`, or `models.DEVICE_LOOP` for graphs.
             Both give the same model, up to rounding.
     """
     clipping = _adaptive_clipping(settings, privacy)

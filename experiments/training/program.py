@@ -18,7 +18,7 @@ from ... import aggregators
 from ...aggregators.resident.worker import cores
 from .. import reports, sampling
 from ..data import SPLITS, client_ids, most_used_words
-from ..guard import drawing, models, run_guard
+from ..guard import models, run_guard
 from ..guard.private_training import PrivateTraining
 from ..output import files, typed
 from ..runs import folders, statements
@@ -271,7 +271,7 @@ def run(
         rate = begun.server_learning_rate if begun and begun.server_learning_rate else settings.chosen_rate(privacy)
         prepared = prepare(settings.resolved(privacy, rate), privacy, data, without_epsilon=without_epsilon)
         cohorts, task = prepared.cohorts, prepared.language_task
-        fields = drawing.record_fields(
+        fields = run_guard.record_fields(
             out,
             prepared.privacy,
             None if settings.secret_cohorts else settings.sampling_settings().sampler,

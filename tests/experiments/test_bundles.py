@@ -16,8 +16,7 @@ import tff_mf
 from tff_mf.experiments import reports
 from tff_mf.experiments.guard import export
 from tff_mf.experiments.guard.run_guard import open_loop
-from tff_mf.experiments.runs.ledger import ReportCounts
-from tff_mf.experiments.runs.rules import Rules
+from tff_mf.experiments.runs.ledger import ReportCounts, Rules
 from tff_mf.experiments.runs.settings import dimension_of
 from tff_mf.experiments.training import deployment
 

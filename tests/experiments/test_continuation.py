@@ -16,7 +16,7 @@ from tff_mf.experiments import reports
 from tff_mf.experiments.guard.run_guard import open_loop
 from tff_mf.experiments.output import files
 from tff_mf.experiments.runs import folders, ledger, run_record
-from tff_mf.experiments.runs.rules import Rules
+from tff_mf.experiments.runs.ledger import Rules
 from tff_mf.experiments.runs.settings import RunSettings
 
 from . import small_runs

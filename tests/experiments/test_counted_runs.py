@@ -14,7 +14,7 @@ from tff_mf.experiments import reports
 from tff_mf.experiments.guard.run_guard import open_loop
 from tff_mf.experiments.runs import ledger, metrics, names
 from tff_mf.experiments.runs.folders import ExecutionSettings
-from tff_mf.experiments.runs.rules import Rules
+from tff_mf.experiments.runs.ledger import Rules
 from tff_mf.experiments.training import program
 
 from .shared import StoppedError, rows, small_settings, stop_after, took_part

@@ -15,7 +15,7 @@ from tff_mf import aggregators
 from tff_mf.accounting import grid_charge
 from tff_mf.experiments import reports
 from tff_mf.experiments.guard.run_guard import check_aggregator
-from tff_mf.experiments.runs import amplification, names
+from tff_mf.experiments.runs import names, statements
 from tff_mf.experiments.runs.settings import RunSettings, dimension_of, grid_of
 from tff_mf.experiments.sampling.settings import SamplingSettings
 from tff_mf.mechanisms import on_grid
@@ -92,8 +92,8 @@ def test_the_grid_of_a_setting():
 def test_what_is_amplified_on_a_grid_includes_its_charge():
     more = {"mechanism": tff_mf.Identity(), "sampling": tff_mf.MinSep(min_sep=1, max_participations=9), "cohort": None}
     kind = SamplingSettings(sampling="poisson")
-    floats = amplification.own(plan(noise_multiplier=1.0, grid=None, dimension=None, **more), kind, 300)
-    found = amplification.own(plan(noise_multiplier=1.0, **more), kind, 300)
+    floats = statements.amplified_level(plan(noise_multiplier=1.0, grid=None, dimension=None, **more), kind, 300)
+    found = statements.amplified_level(plan(noise_multiplier=1.0, **more), kind, 300)
     assert floats.epsilon < found.epsilon < 1.05 * floats.epsilon
 
 

@@ -17,7 +17,7 @@ import tff_mf
 from tff_mf import aggregators, queries
 from tff_mf.experiments import reports
 from tff_mf.experiments.guard import run_guard
-from tff_mf.experiments.runs import ledger, names, rules
+from tff_mf.experiments.runs import ledger, names
 
 from .shared import critical
 
@@ -66,7 +66,7 @@ def test_a_client_is_refused_exactly_where_its_rounds_would_be_no_pattern(schema
     for pattern in patterns:
         for number in range(8):
             together = tuple(sorted({*pattern, number}))
-            reason = rules.refusal(schema, pattern, number)
+            reason = ledger.refusal(schema, pattern, number)
             assert bool(reason) == (together not in patterns), (pattern, number, reason)
 
 

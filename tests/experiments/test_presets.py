@@ -9,8 +9,8 @@ import tff_mf
 from tff_mf.experiments import central
 from tff_mf.experiments.output import typed
 from tff_mf.experiments.runs import names
-from tff_mf.experiments.runs.amplification import own
 from tff_mf.experiments.runs.settings import PRESETS, Layer, RunSettings, laid, resolve
+from tff_mf.experiments.runs.statements import amplified_level
 from tff_mf.experiments.sampling.settings import SAMPLINGS
 
 from .shared import drawn
@@ -72,7 +72,7 @@ def test_the_amplified_presets_have_the_epsilon_of_table_5_in_a_deployment_that_
             column = np.full(groups, groups**-0.5)
             plan = settings.privacy_plan(tff_mf.BandedToeplitz(column=column))
             deployed = dataclasses.replace(plan, clients_per_round=plan.cohort)
-            found = own(deployed, settings.sampling_settings(), 342_477)
+            found = amplified_level(deployed, settings.sampling_settings(), 342_477)
             assert found.epsilon == pytest.approx(row.published["epsilon"], rel=0.01)
             assert plan.epsilon > 2 * found.epsilon
 
@@ -86,11 +86,11 @@ def test_no_epsilon_is_amplified_that_no_theorem_covers():
     cyclic = drawn("cyclic-poisson", groups=64)
     assert schema.min_sep == 64
     deployed = dataclasses.replace(fitting, clients_per_round=fitting.cohort)
-    assert own(deployed, cyclic, 342_477).epsilon < fitting.epsilon
+    assert amplified_level(deployed, cyclic, 342_477).epsilon < fitting.epsilon
     others = (drawn("min-sep"), drawn("cyclic-poisson", groups=32))
     for plan, sampling in ((other, cyclic), (insecure, cyclic), *((fitting, each) for each in others)):
         with pytest.raises(tff_mf.InputError):
-            own(dataclasses.replace(plan, clients_per_round=plan.cohort), sampling, 342_477)
+            amplified_level(dataclasses.replace(plan, clients_per_round=plan.cohort), sampling, 342_477)
 
 
 def test_flags_lie_over_the_file_and_the_file_over_the_preset(tmp_path):
@@ -120,7 +120,7 @@ def test_a_run_is_repeated_by_the_file_written_beside_it(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     again = resolved(None, tmp_path / names.SETTINGS_TOML)
     assert again.settings() == layer.settings()
-    given = {name for name, entry in again.shown(RunSettings).items() if entry["value"] is not None}
+    given = {name for name, entry in again.shamplified_level(RunSettings).items() if entry["value"] is not None}
     assert given == again.values.keys() == set(again.sources)
     assert again.placed().values == again.values
 

@@ -15,7 +15,7 @@ from tff_mf.base import strict_json
 from tff_mf.experiments import reports
 from tff_mf.experiments.output import typed
 from tff_mf.experiments.runs import metrics, names, run_record
-from tff_mf.experiments.runs.rules import Rules
+from tff_mf.experiments.runs.ledger import Rules
 
 
 class Part(typed.Record):

@@ -15,7 +15,7 @@ from run_folders import SCHEMA, cohorts, finished, plan, run, start
 
 import tff_mf
 from tff_mf.experiments import reports
-from tff_mf.experiments.runs import amplification, ledger, names
+from tff_mf.experiments.runs import ledger, names, statements
 from tff_mf.experiments.sampling import SamplingSettings
 from tff_mf.numerics.digits import rounded_up
 
@@ -48,7 +48,7 @@ def in_secret(*, times=1.0, **changes):
         "rounds": [[]] * 9,
         "planned": [],
         "sampler": word.sampler,
-        "amplified_epsilon": amplification.stated_epsilon(amplification.own(secret, word, 1000)) * times,
+        "amplified_epsilon": statements.stated_epsilon(statements.amplified_level(secret, word, 1000)) * times,
         "population": 1000,
         **changes,
     }

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 import tff_mf
 from tff_mf.experiments import reports
-from tff_mf.experiments.runs import amplification, statements
+from tff_mf.experiments.runs import statements
 from tff_mf.experiments.runs.settings import RunSettings, rmse_of_plan
 from tff_mf.experiments.sampling.settings import SamplingSettings
 from tff_mf.experiments.training import deployment, learning_process
@@ -86,9 +86,9 @@ def test_restarts_are_not_amplified():
     schema = tff_mf.MinSep(min_sep=1, max_participations=9)
     setting = {**SETTING, "sampling": schema, "noise_multiplier": 5.0, "mechanism": tff_mf.Identity(), "cohort": None}
     poisson = SamplingSettings(sampling="poisson")
-    assert amplification.own(tff_mf.plan(**setting), poisson, 1000).epsilon < tff_mf.plan(**setting).epsilon
+    assert statements.amplified_level(tff_mf.plan(**setting), poisson, 1000).epsilon < tff_mf.plan(**setting).epsilon
     with pytest.raises(tff_mf.InputError, match="restart_every=3 does not go with secret_cohorts"):
-        amplification.own(tff_mf.plan(**setting, restart_every=3), poisson, 1000)
+        statements.amplified_level(tff_mf.plan(**setting, restart_every=3), poisson, 1000)
 
 
 def test_a_mechanism_is_optimized_for_one_restart_and_accounted_for_all():

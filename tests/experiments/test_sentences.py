@@ -10,7 +10,7 @@ import tensorflow_federated as tff
 import tff_mf
 from tff_mf.base.errors import InputTypeError, InputValueError
 from tff_mf.experiments import data as data_files
-from tff_mf.experiments.guard._client_data import DataOfClients
+from tff_mf.experiments.guard.client_data import DataOfClients
 from tff_mf.experiments.runs.metrics import smoothed
 from tff_mf.experiments.sampling import data_source
 from tff_mf.experiments.training import client_batches, evaluation, task

@@ -14,9 +14,8 @@ from tff_mf.experiments import guard
 from tff_mf.experiments.guard.run_guard import open_loop
 from tff_mf.experiments.output import files
 from tff_mf.experiments.runs import names
-from tff_mf.experiments.runs.checkpoints import Checkpoints
-from tff_mf.experiments.runs.ledger import read_ledger
-from tff_mf.experiments.runs.rules import Rules
+from tff_mf.experiments.runs.folders import Checkpoints
+from tff_mf.experiments.runs.ledger import Rules, read_ledger
 from tff_mf.numerics.digits import rounded_up
 
 from .shared import critical, took_part
