@@ -120,7 +120,7 @@ def test_a_run_is_repeated_by_the_file_written_beside_it(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     again = resolved(None, tmp_path / names.SETTINGS_TOML)
     assert again.settings() == layer.settings()
-    given = {name for name, entry in again.shamplified_level(RunSettings).items() if entry["value"] is not None}
+    given = {name for name, entry in again.shown(RunSettings).items() if entry["value"] is not None}
     assert given == again.values.keys() == set(again.sources)
     assert again.placed().values == again.values
 
