@@ -1,29 +1,33 @@
 """Every mechanism at the same (ε, δ) on scikit-learn's digits, trained centrally: docs/results.md.
 
-python benchmarks/central_digits.py [--work FOLDER] [--seconds S] [--tables]
+python benchmarks/central_digits.py [--work FOLDER] [--seconds S]
 
 For each mechanism and ε, batch size, momentum and learning rate are chosen by validation accuracy on two seeds, by the
 same search; five other seeds are then trained with the choice and evaluated on the test split. Each run is a line in
-FOLDER/runs.jsonl, and is not repeated: a study that was stopped continues. --seconds stops it after so many; --tables
-only writes the results again. Runs that differ in rate, momentum and seed share one traced graph: a loop of
+FOLDER/runs.jsonl, and is not repeated: a study that was stopped continues. --seconds stops it after so many. Runs that differ in rate, momentum and seed share one traced graph: a loop of
 `tff_mf.frameworks.keras`'s parts, whose examples are permuted for each seed.
 """
 
 import argparse
 import dataclasses
 import functools
+import itertools
 import json
+import math
 import pathlib
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-import _digits_results as results
 import numpy as np
+import scipy.stats
 
 import tff_mf
 from tff_mf.experiments import central
 from tff_mf.experiments.central import CentralSettings
 
+FOLDER = pathlib.Path(__file__).parents[1] / "docs" / "results"
+Cell = Mapping[str, Any]
 EPSILONS = (2.0, 4.0, 8.0, 16.0)
 DELTA = 1e-5
 MECHANISMS = ("identity", "tree-online", "tree-full", "blt", "banded", "banded, sampled")
@@ -250,7 +254,7 @@ def crossings() -> list[dict[str, object]]:
                 "epochs": epochs,
                 "epsilons": LEVELS.tolist(),
                 "errors_relative_to_dp_sgd": {name: ratio.tolist() for name, ratio in ratios.items()},
-                "crossing": {name: results.crossing(LEVELS, ratio) for name, ratio in ratios.items()},
+                "crossing": {name: _crossing(LEVELS, ratio) for name, ratio in ratios.items()},
             }
         )
     return found
@@ -267,16 +271,84 @@ def _errors(mechanism: str, batch_size: int, epochs: int) -> np.ndarray:
     return setting.error / setting.plan.noise_multiplier * np.array(sigmas)
 
 
+def interval(values: Sequence[float]) -> tuple[float, float]:
+    """Returns mean and half the width of the 95 % interval by Student's t."""
+    half = scipy.stats.t.ppf(0.975, len(values) - 1) * np.std(values, ddof=1) / math.sqrt(len(values))
+    return float(np.mean(values)), float(half)
+
+
+def write(cells: Sequence[Cell], crossings: Sequence[Cell], runs: Sequence[Cell], seconds: float) -> None:
+    """Writes `digits.json`, and the tables of `docs/results.md`."""
+    found = {"cells": cells, "gaps": _gaps(cells), "crossings": crossings, "cpu_seconds": round(seconds)}
+    lines = ",\n".join(f"  {json.dumps(run)}" for run in runs)
+    text = json.dumps(found, indent=1).removesuffix("\n}")
+    (FOLDER / "digits.json").write_text(f'{text},\n "runs": [\n{lines}\n ]\n}}\n')
+    page = FOLDER.parent / "results.md"
+    text = page.read_text()
+    texts = {"table": _table(cells), "crossings": _crossing_table(crossings)}
+    for name, table in texts.items():
+        before, rest = text.split(f"<!-- {name} -->\n")
+        after = rest.split("<!-- end -->\n", 1)[1]
+        text = f"{before}<!-- {name} -->\n\n{table}\n\n<!-- end -->\n{after}"
+    page.write_text(text)
+
+
+def _table(cells: Sequence[Cell]) -> str:
+    """Returns test accuracies by mechanism and ε; settings of each are in `digits.json`."""
+    found = {(cell["mechanism"], cell["epsilon"]): cell for cell in cells}
+    mechanisms, epsilons = (list(dict.fromkeys(each)) for each in zip(*found, strict=True))
+    lines = [
+        "| test accuracy, % | " + " | ".join(f"ε = {epsilon:g}" for epsilon in epsilons) + " |",
+        "|---|" + "---|" * len(epsilons),
+    ]
+    for mechanism in mechanisms:
+        texts = [_accuracy(found[mechanism, epsilon]) for epsilon in epsilons]
+        lines.append(f"| {mechanism} | " + " | ".join(texts) + " |")
+    return "\n".join(lines)
+
+
+def _accuracy(cell: Cell) -> str:
+    mean, half = interval(list(cell["test"].values()))
+    return f"{100 * mean:.1f} ± {100 * half:.1f}"
+
+
+def _gaps(cells: Sequence[Cell]) -> list[dict[str, Any]]:
+    found = {(cell["mechanism"], cell["epsilon"]): cell["test"] for cell in cells}
+    epsilons = dict.fromkeys(cell["epsilon"] for cell in cells)
+    gaps = []
+    for epsilon, (one, other) in itertools.product(epsilons, itertools.combinations(MECHANISMS, 2)):
+        ours, theirs = found[one, epsilon], found[other, epsilon]
+        mean, half = interval([ours[seed] - theirs[seed] for seed in ours])
+        gaps.append({"epsilon": epsilon, "first": one, "second": other, "gap": mean, "half_width_95": half})
+    return gaps
+
+
+def _crossing_table(crossings: Sequence[Cell]) -> str:
+    names = list(crossings[0]["crossing"])
+    lines = ["| batch, epochs | " + " | ".join(names) + " |", "|---|" + "---|" * len(names)]
+    for each in crossings:
+        texts = [f"{found:.1f}" if found else f"above {each['epsilons'][-1]:g}" for found in each["crossing"].values()]
+        lines.append(f"| {each['batch_size']}, {each['epochs']} | " + " | ".join(texts) + " |")
+    return "\n".join(lines)
+
+
+def _crossing(levels: np.ndarray, ratio: np.ndarray) -> float | None:
+    """Returns the ε at which a ratio that falls with ε is 1, between two levels by interpolation; `None` if nowhere."""
+    logs = -np.log(ratio)
+    if logs[0] > 0 or logs[-1] < 0:
+        return None
+    return float(np.exp(np.interp(0.0, logs, np.log(levels))))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--work", type=pathlib.Path, default=pathlib.Path("runs/central-digits"))
     parser.add_argument("--seconds", type=float, default=float("inf"))
-    parser.add_argument("--tables", action="store_true")
     arguments = parser.parse_args()
-    study = Study(arguments.work, 0 if arguments.tables else arguments.seconds)
+    study = Study(arguments.work, arguments.seconds)
     found = [cell(study, mechanism, epsilon) for epsilon in EPSILONS for mechanism in MECHANISMS]
     runs = list(study.runs.values())
-    results.write(found, crossings(), runs, sum(run["cpu_seconds"] for run in runs))
+    write(found, crossings(), runs, sum(run["cpu_seconds"] for run in runs))
 
 
 if __name__ == "__main__":

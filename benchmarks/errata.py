@@ -269,21 +269,6 @@ def blt_remark_c1() -> Iterator[tuple]:
     yield "≤ 16", "all", "all", "not tight only at", ", ".join(exceptions), ""
 
 
-def blt_full_tree_stream() -> Iterator[tuple]:
-    """How far FᵀF is from CᵀC, and the streamed rows from F⁻¹z, for complete trees; rows of state."""
-    yield "rounds", "rows of state", "‖FᵀF − CᵀC‖", "‖stream − F⁻¹z‖"
-    random = np.random.default_rng(7)
-    for height in range(1, 8):
-        rounds = 2**height
-        nodes = node_matrix(rounds)
-        inverse = _inverse_factor(height, 0.0)
-        factor = np.linalg.inv(inverse)
-        noise = random.standard_normal(rounds)
-        streamed, rows = _streamed(height, noise)
-        apart = [np.abs(factor.T @ factor - nodes.T @ nodes).max(), np.abs(streamed - inverse @ noise).max()]
-        yield rounds, rows, *("below 1e-12" if each < 1e-12 else f"{each:.1e}" for each in apart)
-
-
 def blt_algorithm_5() -> Iterator[tuple]:
     """ω of algorithm 5 as printed, and with p and q exchanged, beside ω whose BLT has an inverse with decays θ̂."""
     yield "θ", "θ̂", "printed", "p and q exchanged", "decays of C⁻¹ for the latter"
@@ -345,38 +330,6 @@ def _inverse_gram(height: int) -> np.ndarray:
     halves = np.kron(np.eye(2), _inverse_gram(height - 1))
     sums = halves.sum(axis=1)
     return halves - np.outer(sums, sums) / (1 + sums.sum())
-
-
-def _inverse_factor(height: int, alpha: float) -> np.ndarray:
-    if height == 0:
-        return np.array([[1 / math.sqrt(1 + alpha)]])
-    a, half = 1 + alpha, 2 ** (height - 1)
-    g = 1 / (2**height - 1 + a * half)
-    left, right = _inverse_factor(height - 1, a - a * a * half * g), _inverse_factor(height - 1, a)
-    corner = -a * g * np.outer(np.ones(half), left.sum(axis=0))
-    return np.block([[left, np.zeros((half, half))], [corner, right]])
-
-
-def _streamed(height: int, noise: np.ndarray) -> tuple[np.ndarray, int]:
-    """Returns F⁻¹z, computed a round at a time with one sum a level, and the number of these sums."""
-    sums = np.zeros(height)
-    rows = []
-    for place, new in enumerate(noise):
-        alpha, corrections = 0.0, []
-        for level in range(height - 1, -1, -1):
-            a, half = 1 + alpha, 2**level
-            g = 1 / (2 * half - 1 + a * half)
-            right = place >> level & 1
-            corrections.append((level, a * g, right))
-            alpha = a if right else a - a * a * half * g
-        row = new / math.sqrt(1 + alpha)
-        for level, coupling, right in reversed(corrections):
-            if right:
-                row -= coupling * sums[level]
-            else:
-                sums[level] = row + (sums[level] if place % 2**level else 0.0)
-        rows.append(row)
-    return np.array(rows), len(sums)
 
 
 def _output_scale(theta: np.ndarray, inverse_theta: np.ndarray) -> np.ndarray:

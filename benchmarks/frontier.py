@@ -30,11 +30,11 @@ from tff_mf.sensitivities import general
 from tff_mf.sensitivities.losses import Errors, errors
 
 SETTINGS = [(1024, 1024, 1), (512, 64, 8), (1000, 100, 10), (2000, 400, 5), (2052, 342, 6)]
-# The program that runs in the environment, and the packages there.
+# The packages in the environment of each.
 PEERS = {
-    "jax_privacy": ("jax_privacy_peer.py", "jax-privacy==2.0.0"),
-    "opake": ("frontier_peer.py", "opake[dpftrl]==0.16.1", "scipy"),
-    "correlated_noise": ("frontier_peer.py", "correlated-noise-mechanism==0.4.0"),
+    "jax_privacy": ("jax-privacy==2.0.0",),
+    "opake": ("opake[dpftrl]==0.16.1", "scipy"),
+    "correlated_noise": ("correlated-noise-mechanism==0.4.0",),
 }
 LITERATURE = "literature"
 MEMORIES = (1, 2, 3, 4, 8, 16, 64, None)
@@ -128,11 +128,11 @@ def of_peers(setting: Setting, objective: str) -> Iterator[Point]:
     def toeplitz(answer: dict) -> Errors:
         return losses(tff_mf.BandedToeplitz(column=answer["column"]), setting)
 
-    found = asked("jax_privacy", kind="blt", buffers=3, objective=objective, **case)
+    found = asked("jax_privacy", kind="jax_privacy_blt", buffers=3, objective=objective, **case)
     blt = tff_mf.BLT(theta=found["theta"], omega=found["omega"])
     yield Point("jax_privacy", "jax_privacy's BLT", 3, losses(blt, setting), found["seconds"])
     if objective == "rms":
-        found = asked("jax_privacy", kind="banded_toeplitz", bands=setting.min_sep, rounds=setting.rounds)
+        found = asked("jax_privacy", kind="jax_privacy_banded", bands=setting.min_sep, rounds=setting.rounds)
         yield Point(
             "jax_privacy", "jax_privacy's banded Toeplitz", setting.min_sep - 1, toeplitz(found), found["seconds"]
         )
@@ -160,8 +160,7 @@ def _answer(peer: str, case: str) -> str:
     # Here, since tests read this file without what `_common` needs.
     from _common import environment
 
-    program, *requirements = PEERS[peer]
-    command = [environment(peer, tuple(requirements)), pathlib.Path(__file__).with_name(program), case]
+    command = [environment(peer, PEERS[peer]), pathlib.Path(__file__).with_name("frontier_peer.py"), case]
     return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
 
 

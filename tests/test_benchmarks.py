@@ -21,7 +21,6 @@ APPENDED = {
     "benchmarks/accounting_table.py --proofs": "--part 0 2",
     "benchmarks/balls_in_bins.py": "--only identity",
     "benchmarks/central_training.py": "--rounds 2 --repeats 1 --batch-size 8 --only BLT",
-    "benchmarks/certificates.py": "--certificates 20 --samples 100",
     "benchmarks/exact_normals.py": "--draws 1000",
     "benchmarks/grid_charges.py": "--dimension 1000",
     "benchmarks/noise.py": "--only 'tree online, 2048 rounds' --dimension 1000",
