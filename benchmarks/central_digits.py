@@ -5,8 +5,8 @@ python benchmarks/central_digits.py [--work FOLDER] [--seconds S]
 For each mechanism and ε, batch size, momentum and learning rate are chosen by validation accuracy on two seeds, by the
 same search; five other seeds are then trained with the choice and evaluated on the test split. Each run is a line in
 FOLDER/runs.jsonl, and is not repeated: a study that was stopped continues. --seconds stops it after so many. Runs that
-differ in rate, momentum and seed share one traced graph: a loop of `tff_mf.frameworks.keras`'s parts, whose examples are
-permuted for each seed.
+differ in rate, momentum and seed share one traced graph: a loop of the parts of `tff_mf.frameworks.keras`, whose
+examples are permuted for each seed.
 """
 
 import argparse
