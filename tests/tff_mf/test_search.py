@@ -169,6 +169,13 @@ def test_secret_cohorts_have_no_search():
         tff_mf.plan(**run, sampling=poisson, secret_cohorts=True, search=tff_mf.Search(mean=8))
 
 
+def test_central_training_states_no_epsilon_of_a_search():
+    run = {"mechanism": "identity", "rounds": 30, "clients_per_round": 10, "epsilon": 4.0, "delta": 1e-6}
+    plan = tff_mf.plan(**run, population=300, search=tff_mf.Search(mean=8))
+    with pytest.raises(tff_mf.InputError, match="search="):
+        tff_mf.Order.of(plan, examples=300)
+
+
 @pytest.mark.parametrize("shape", [0.0, math.inf])
 def test_a_plan_has_both_epsilons_and_is_saved(tmp_path, shape):
     setting = {"population": 600, "clients_per_round": 20, "rounds": 30, "delta": 1e-6, "epsilon": 8.0}

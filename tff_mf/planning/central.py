@@ -14,7 +14,7 @@ _MARGIN, _LARGEST_SHARE = 2.0, 2.0**-13
 
 
 def check_central(plan: Plan) -> None:
-    """Raises unless a plan can be one of central training, without restarts, adaptive clipping and simulation.
+    """Raises unless a plan can be one of central training, without restarts, adaptive clipping, searches and simulation.
 
     Example:
         >>> check_central("a plan")
@@ -23,7 +23,7 @@ def check_central(plan: Plan) -> None:
         tff_mf.base.errors.InputTypeError: plan='a plan' must be a Plan: make one with tff_mf.plan.
     """
     validation.instance("plan", plan, Plan, "make one with tff_mf.plan")
-    for name in ("restart_every", "adaptive_count_stddev"):
+    for name in ("restart_every", "adaptive_count_stddev", "search"):
         if getattr(plan, name) is not None:
             raise InputValueError(
                 f"{name}={getattr(plan, name)!r} of the plan is not supported in central training: make the plan "
