@@ -14,7 +14,7 @@ _MARGIN, _LARGEST_SHARE = 2.0, 2.0**-13
 
 
 def check_central(plan: Plan) -> None:
-    """Raises unless a plan can be one of central training, without restarts, adaptive clipping, searches and simulation.
+    """Raises unless a plan can be one of central training: no restarts, adaptive clipping, searches or simulation.
 
     Example:
         >>> check_central("a plan")
