@@ -5,15 +5,14 @@ import os
 import pathlib
 import platform
 import re
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 import rich_click as click
 
 import tff_mf
 from tff_mf.base import required_packages
 
-from ..output.console import Block, Facts
+from ..output.console import Facts
 from . import _options
 from ._screens import Answer
 
@@ -49,23 +48,24 @@ def doctor(requirements: bool) -> Answer | None:
         missing = [package for package in packages if not required_packages.is_installed(package)]
         remedy = other if other and packages[0] == "tensorflow" else f"To have it, run: {command}"
         layers.append({"name": name, "gives": gives, "missing": missing, "installed": not missing, "remedy": remedy})
-    findings = [
-        {"ok": layers[0]["installed"], "text": f"tff-mf {tff_mf.__version__} in Python {platform.python_version()}"},
-        *({"ok": ok, "text": text} for ok, text in _of_tff()),
-        {"ok": os.access(".", os.W_OK), "text": "files can be written in this folder"},
+    findings: list[tuple[bool, str]] = [
+        (not layers[0]["missing"], f"tff-mf {tff_mf.__version__} in Python {platform.python_version()}"),
+        *_of_tff(),
+        (os.access(".", os.W_OK), "files can be written in this folder"),
     ]
-    sound = all(finding["ok"] for finding in findings)
-    facts = {"sound": sound, "version": tff_mf.__version__, "layers": layers, "findings": findings}
-    return Answer(facts, words(facts), failed=not sound)
-
-
-def words(facts: Mapping[str, Any]) -> list[Block]:
-    """Returns the verdict, and a line for each check and each layer."""
-    rows = [("ok" if finding["ok"] else "FAIL", finding["text"]) for finding in facts["findings"]]
-    for layer in facts["layers"]:
+    sound = all(ok for ok, _ in findings)
+    rows = [("ok" if ok else "FAIL", text) for ok, text in findings]
+    for layer in layers:
         lacks = f": lacks {', '.join(layer['missing'])}. {layer['remedy']}" if layer["missing"] else ""
         rows.append(("–" if layer["missing"] else "ok", f"{layer['name']} ({layer['gives']}){lacks}"))
-    return ["everything that is installed works" if facts["sound"] else "something does not work", Facts(rows)]
+    facts = {
+        "sound": sound,
+        "version": tff_mf.__version__,
+        "layers": layers,
+        "findings": [{"ok": ok, "text": text} for ok, text in findings],
+    }
+    verdict = "everything that is installed works" if sound else "something does not work"
+    return Answer(facts, [verdict, Facts(rows)], failed=not sound)
 
 
 def _of_tff() -> Iterator[tuple[bool, str]]:
