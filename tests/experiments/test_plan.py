@@ -12,7 +12,7 @@ import tensorflow as tf
 import tff_mf
 from tff_mf import queries
 from tff_mf.base.errors import InputValueError
-from tff_mf.experiments import signal_to_noise
+from tff_mf.experiments import plots, signal_to_noise
 from tff_mf.experiments.runs.settings import PRESETS, Layer, RunSettings
 from tff_mf.planning import MechanismSetting, by_name, compare
 
@@ -30,8 +30,11 @@ def run(*arguments):
 
 
 @pytest.fixture(scope="module")
-def found():
-    return json.loads(run("--epsilon", "4", "--json", "--dimension", "1000").stdout)
+def found(tmp_path_factory):
+    picture = tmp_path_factory.mktemp("plan") / "x.png"
+    answer = json.loads(run("--epsilon", "4", "--json", "--dimension", "1000", "--plot", str(picture)).stdout)
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    return answer
 
 
 def test_every_mechanism_is_there_and_keeps_epsilon(found):
@@ -79,18 +82,6 @@ def test_the_first_line_has_the_epsilon_of_the_run_on_its_grid(level, more, on_g
         assert expected > tff_mf.epsilon(mechanism, 96, SCHEMA_OF_30, **noise) * (1 + 1e-8)
 
 
-def test_the_picture_has_every_mechanism_and_what_wrong_estimates_cost(found, drawn, tmp_path):
-    run("--epsilon", "4", "--dimension", "1000", "--plot", str(tmp_path / "x.png"))
-    memory, wrong = drawn[0].axes
-    rows = found["mechanisms"]
-    for row, loss, epsilons in zip(rows, memory.lines, wrong.lines, strict=False):
-        assert (*loss.get_xdata(), *loss.get_ydata()) == (row["memory_rows"], row["rms_loss"])
-        cost = [math.inf if value is None else value for value in row["epsilon_if_wrong"].values()]
-        assert list(epsilons.get_ydata()) == [row["epsilon"], *cost]
-    assert len(wrong.lines) == len(rows) == len(memory.lines) - 1
-    assert memory.lines[-1].get_ydata()[0] == found["least_loss"]
-
-
 def test_wrong_estimates_cost_what_they_cost(found):
     rows = {row["name"]: row for row in found["mechanisms"]}
     identity = rows["identity"]
@@ -131,6 +122,17 @@ def option(name, loss, worst, rows):
     return compare.Option(
         name=name, mechanism=tff_mf.Identity(), figures=figures, loss_if_wrong={"a": loss, "b": worst}
     )
+
+
+def test_the_picture_has_every_mechanism_and_what_wrong_estimates_cost(drawn, tmp_path):
+    cases = {"half_min_sep": 5.0, "twice_min_sep": 3.0, "half_as_many_rounds_again": math.inf}
+    options = [option("blt", 8.0, 9.0, 3), option("identity", 9.5, 12.0, 0)]
+    options = [dataclasses.replace(each, if_wrong=cases, figures={**each.figures, "epsilon": 4.0}) for each in options]
+    plots.draw_comparison(options, "blt", 7.5, tmp_path / "x.png", title="n = 96")
+    memory, wrong = drawn[0].axes
+    assert [(*line.get_xdata(), *line.get_ydata()) for line in memory.lines[:-1]] == [(3, 8.0), (0, 9.5)]
+    assert memory.lines[-1].get_ydata()[0] == 7.5
+    assert [list(line.get_ydata()) for line in wrong.lines] == 2 * [[4.0, *cases.values()]]
 
 
 def test_a_little_loss_is_worth_much_memory():
