@@ -25,7 +25,6 @@ from tff_mf.noise.tensorflow import NoiseState
 from .factory import MFAggregationFactory
 from .resident.context import ResidentContext, resident_context
 
-_EFFORT = 0.01
 _LEAST_CLIENTS, _MOST_CLIENTS, _COHORT = 10, 4000, 4
 # What data, and the model's weights, are multiplied by, to make updates long; and how many examples there are of each.
 _SCALES, _FACTORS, _TIMES = (1.0, 10.0, 1e2, 1e3, 1e8), (0.0, 1.0, 10.0, 100.0), 64
@@ -44,6 +43,7 @@ def check_process(
     rounds: int | None = None,
     server_learning_rate: float | None = None,
     grid: tff_mf.Grid | Literal["auto"] | None = None,
+    effort: float = 0.01,
 ) -> conformance.Verdict:
     """Runs a learning process on made-up cohorts, and judges its releases by the laws of `tff_mf.conformance`.
 
@@ -73,6 +73,7 @@ def check_process(
         rounds: The last round, which is run too; if `None`, eight rounds are.
         server_learning_rate: Rate of the server's first step. If `None`, the one in the process's `get_hparams`.
         grid: The grid, "auto" or `None`.
+        effort: Rounds that are run, as for `tff_mf.conformance.check`: `Outcome.finds` says what is found.
 
     Example:
         arguments = {"clip_norm": 1.0, "noise_multiplier": 0.5, "clients_per_round": 100}
@@ -105,7 +106,7 @@ def check_process(
         made_up = _MadeUp(subject, claim, clients)
         left_out = {"processes", *(["last_round"] if rounds is None else []), *(["low_bits"] if grid is None else [])}
         laws = [law for law in conformance.LAWS if law not in left_out]
-        return conformance.check(subject, claim, like=made_up, clients=made_up.count, laws=laws, effort=_EFFORT)
+        return conformance.check(subject, claim, like=made_up, clients=made_up.count, laws=laws, effort=effort)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -173,7 +173,7 @@ FAULTS = {
         {"bound", "beside"},
     ),
     "mean around": (lambda: fed_avg(tff.aggregators.MeanFactory(ours())), {"scale"}),
-    "unweighted mean around": (lambda: fed_avg(tff.aggregators.UnweightedMeanFactory(ours())), {"divisor"}),
+    "unweighted mean around": (lambda: fed_avg(tff.aggregators.UnweightedMeanFactory(ours())), {"scale"}),
     "debug measurement, repeated noise": (
         lambda: fed_avg(tff.learning.add_debug_measurements(ours(insecure_seed=3))),
         {"beside", "fresh"},

@@ -32,7 +32,7 @@ def test_our_queries_keep_their_claim(name, grid):
     subject = adapters.OfQuery(query.limited_to(CLAIM["rounds"]), LIKE)
     verdict = conformance.check(subject, claim, like=LIKE, effort=0.03)
     assert not verdict.failed, str(verdict)
-    assert {outcome.law for outcome in verdict.outcomes if outcome.status == "not judged"} <= {"processes", "low_bits"}
+    assert [outcome.law for outcome in verdict.outcomes if outcome.status == "not judged"] == ["processes"]
 
 
 def test_independent_noise_of_tensorflow_privacy_keeps_its_claim_without_a_last_round():

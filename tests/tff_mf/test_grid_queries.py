@@ -41,20 +41,6 @@ def sampled(query, state, sent):
     return sample
 
 
-def test_releases_are_whole_numbers_of_the_grid():
-    query = build()
-    state = query.initial_global_state()
-    unit = float(query.derive_sample_params(state)) * 2.0**-16
-    for count in (3, 0, 6):
-        sample = sampled(query, state, records(count))
-        result, state, _ = query.get_noised_result(sample, state)
-        assert np.any(result["b"])
-        for leaf in result.values():
-            found = leaf.numpy()
-            whole = np.rint(found.astype(np.float64) / unit)
-            np.testing.assert_array_equal(found, (whole * unit).astype(found.dtype))
-
-
 def test_more_records_than_the_grid_has_room_for_are_refused():
     query = build()
     state = query.initial_global_state()

@@ -4,6 +4,7 @@ Every statistical test has a false alarm below `CHANCE`, and there are fewer tha
 its claim after whitening: row t of C·n / σ is standard normal, and independent of all other rows.
 """
 
+import dataclasses
 import sys
 from collections.abc import Callable, Collection
 from typing import Any
@@ -11,10 +12,22 @@ from typing import Any
 import numpy as np
 
 from tff_mf.base import validation
-from tff_mf.conformance.claim import FAILED, LAWS, NOT_JUDGED, NOT_PROMISED, PASSED, Claim, Outcome, Subject, Verdict
+from tff_mf.conformance.claim import (
+    FAILED,
+    LAWS,
+    NOT_JUDGED,
+    NOT_PROMISED,
+    PASSED,
+    BrokenError,
+    Claim,
+    NotJudgedError,
+    Outcome,
+    Subject,
+    Verdict,
+)
 from tff_mf.conformance.moves import Moves
 from tff_mf.conformance.noise import Noise, fresh, processes
-from tff_mf.conformance.rounds import Probe, Updates, leaves
+from tff_mf.conformance.rounds import Probe, Updates, leaves, unless_refused
 
 # Rounds that are run to reach the last one: as many numbers.
 _MOST_LAST = 5e7
@@ -72,7 +85,8 @@ def check(
     progress("scale")
     noise = Noise(probe, effort)
     moves = Moves(probe, noise, effort)
-    judges: dict[str, Callable[[], Outcome]] = {
+    # Each returns the smallest fault that it finds.
+    judges: dict[str, Callable[[], str]] = {
         "scale": noise.scale,
         "correlation": noise.correlation,
         "fresh": lambda: fresh(probe, noise, effort),
@@ -85,14 +99,19 @@ def check(
     }
     for law in [law for law in LAWS if law in laws]:
         progress(law)
-        outcome = judges[law]()
+        try:
+            outcome = Outcome(law=law, status=PASSED, finds=judges[law]())
+        except BrokenError as error:
+            outcome = Outcome(law=law, status=FAILED, text=str(error))
+        except NotJudgedError as error:
+            outcome = Outcome(law=law, status=NOT_JUDGED, text=str(error), remedy=error.remedy)
         if outcome.status != PASSED and law in claim.not_promised:
-            outcome = Outcome(law=law, status=NOT_PROMISED, text=outcome.text)
+            outcome = dataclasses.replace(outcome, status=NOT_PROMISED, remedy="")
         outcomes.append(outcome)
     return Verdict(outcomes=tuple(outcomes))
 
 
-def _beside(probe: Probe, states: list[Any]) -> Outcome:
+def _beside(probe: Probe, states: list[Any]) -> str:
     """Judges whether anything but the estimate changes with one client's update, or with its absence."""
     updates, cohort = probe.updates, probe.updates.cohort
     odd = {f"sends {what}": [update, *cohort[1:]] for what, update in updates.odd.items()}
@@ -105,7 +124,7 @@ def _beside(probe: Probe, states: list[Any]) -> Outcome:
     }
 
     def released(cohort: list[Any], state: Any) -> dict[str, np.ndarray] | None:
-        if (seen := probe.allowed(state, cohort)) is None:
+        if (seen := unless_refused(probe.step, state, cohort)) is None:
             return None
         published = getattr(probe.subject, "published", None)
         state_leaves = {} if published is None else leaves(published(seen.state), "/published")
@@ -115,7 +134,7 @@ def _beside(probe: Probe, states: list[Any]) -> Outcome:
     for state in (states[0], states[-1]):
         first, second = released(cohort, state), released(cohort, state)
         if first is None or second is None:
-            return Outcome(law="beside", status=NOT_JUDGED, text="It refuses a round of ordinary updates.")
+            raise NotJudgedError("It refuses a round of ordinary updates.")
         random = {path for path, leaf in first.items() if not _equal(leaf, second.get(path))}
         covered = {path for path, leaf in first.items() if probe.claim.numbers_covered and leaf.size == 1}
         for what, neighbour in neighbours.items():
@@ -123,11 +142,11 @@ def _beside(probe: Probe, states: list[Any]) -> Outcome:
                 continue
             changed = {path for path in {*first, *other} if not _equal(first.get(path), other.get(path))}
             if exact := sorted(changed - random - covered):
-                return Outcome(law="beside", status=FAILED, text=f"{exact[0]} changes if one client {what}.")
+                raise BrokenError(f"{exact[0]} changes if one client {what}.")
         if left := sorted(random - covered):
-            text, remedy = f"{left[0]} is random, and its noise is not known.", "Account for it: numbers_covered."
-            return Outcome(law="beside", status=NOT_JUDGED, text=text, remedy=remedy)
-    return Outcome(law="beside", status=PASSED, text="" if first else "Nothing else is released, by Released.beside.")
+            text = f"{left[0]} is random, and its noise is not known."
+            raise NotJudgedError(text, "Account for it: numbers_covered.")
+    return "" if first else "nothing, since nothing else is released, by Released.beside"
 
 
 def _equal(one: np.ndarray | None, other: np.ndarray | None) -> bool:
@@ -136,18 +155,16 @@ def _equal(one: np.ndarray | None, other: np.ndarray | None) -> bool:
     return one.shape == other.shape and bool(np.array_equal(one, other, equal_nan=one.dtype.kind == "f"))
 
 
-def _last_round(probe: Probe) -> Outcome:
+def _last_round(probe: Probe) -> str:
     """Judges whether the round after the last one is refused."""
     rounds = probe.claim.rounds
     if rounds is None:
-        return Outcome(law="last_round", status=NOT_JUDGED, text="The claim has no last round.", remedy="Pass rounds.")
+        raise NotJudgedError("The claim has no last round.", "Pass rounds.")
     if rounds * probe.dimension > _MOST_LAST:
-        text = f"{rounds} rounds would take long."
-        return Outcome(law="last_round", status=NOT_JUDGED, text=text, remedy="Check a subject of fewer rounds.")
+        raise NotJudgedError(f"{rounds} rounds would take long.", "Check a subject of fewer rounds.")
     state = probe.subject.start()
     for _ in range(rounds):
         state = probe.step(state, probe.quiet).state
-    if probe.allowed(state, probe.quiet) is None:
-        return Outcome(law="last_round", status=PASSED)
-    text = f"Round {rounds + 1} ran, and the claim is for {rounds}."
-    return Outcome(law="last_round", status=FAILED, text=text)
+    if unless_refused(probe.step, state, probe.quiet) is not None:
+        raise BrokenError(f"Round {rounds + 1} ran, and the claim is for {rounds}.")
+    return ""

@@ -94,6 +94,18 @@ class Subject(Protocol):
         ...
 
 
+class BrokenError(Exception):
+    """A law is broken, by this evidence."""
+
+
+class NotJudgedError(Exception):
+    """A law cannot be judged: why, and what would let it be judged."""
+
+    def __init__(self, text: str, remedy: str = "") -> None:
+        super().__init__(text)
+        self.remedy = remedy
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Outcome:
     """How a law was judged.

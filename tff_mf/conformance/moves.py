@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from tff_mf.conformance.claim import CHANCE, FAILED, NOT_JUDGED, PASSED, POWER, Outcome
+from tff_mf.conformance.claim import CHANCE, POWER, BrokenError, NotJudgedError
 from tff_mf.conformance.noise import Noise, deviations_of
-from tff_mf.conformance.rounds import Probe, ReleaseError
+from tff_mf.conformance.rounds import Probe, unless_refused
 from tff_mf.problem.grids import Grid
 
 # Numbers that a round of hostile updates may draw.
@@ -73,114 +73,99 @@ class Moves:
         along = float(np.mean(lengths))
         return Draws(mean=mean, along=along, scatter=scatter, spread=spread, estimates=estimates)
 
-    def allowed(self, cohort: list[Any]) -> Draws | None:
-        """Runs first rounds of a cohort, which the subject may refuse; then it is `None`."""
-        try:
-            return self.draws(cohort)
-        except ReleaseError:
-            raise
-        except Exception:
-            return None
-
     @functools.cached_property
     def of_clipped(self) -> Draws:
         """Rounds of clients with long updates."""
         return self.draws([self.updates.long] * self.clients)
 
-    def lost(self, law: str) -> Outcome | None:
-        """Returns that a law cannot be judged, or `None`."""
-        text, remedy = self.updates.lacking, ""
+    def see(self) -> None:
+        """Raises an error if clients cannot be seen in the noise."""
         if not self.noise.is_finite:
-            text = "The noise is not finite."
-        elif not text and self.fault > _LARGEST_FAULT:
+            raise NotJudgedError("The noise is not finite.")
+        if self.updates.lacking:
+            raise NotJudgedError(self.updates.lacking)
+        if self.fault > _LARGEST_FAULT:
             needed = math.ceil(self.clients * (self.fault - 1) / (_LARGEST_FAULT - 1))
             text = f"A client that moves a release twice too far is lost in the noise of {self.times} releases."
             smaller = self.probe.claim.noise_multiplier * self.clients / needed
-            remedy = f"Pass clients={needed}, or check with noise_multiplier={smaller:.3g}."
-        return Outcome(law=law, status=NOT_JUDGED, text=text, remedy=remedy) if text else None
+            raise NotJudgedError(text, f"Pass clients={needed}, or check with noise_multiplier={smaller:.3g}.")
 
-    def bound(self) -> Outcome:
+    def bound(self) -> str:
         """Judges how far `clients` equal updates move the mean of first releases, for everything that one may send."""
-        if (lost := self.lost("bound")) and not self.updates.lacking:
-            return lost
+        if not self.updates.lacking:
+            self.see()
         refused = []
         for name, update in self.updates.hostile():
-            draws = self.allowed([update] * self.clients)
-            if draws is None:
+            if (draws := unless_refused(self.draws, [update] * self.clients)) is not None:
+                self.check(draws, f"Of {self.clients} clients that send {name}")
+            elif update is self.updates.long:
+                raise NotJudgedError(f"It refuses {name}.")
+            else:
                 refused.append(name)
-            elif fault := self.too_far(draws) or self.less_noise(draws):
-                return Outcome(law="bound", status=FAILED, text=f"Of {self.clients} clients that send {name}, {fault}.")
-        if refused and refused[0].startswith("an update"):
-            return Outcome(law="bound", status=NOT_JUDGED, text=f"It refuses {refused[0]}.")
-        if lost:
-            return lost
-        if fault := self.in_one_place() or self.odd_one() or self.in_later_rounds():
-            return Outcome(law="bound", status=FAILED, text=fault)
-        text = f"It refuses: {', '.join(refused)}." if refused else ""
+        self.see()
+        self.in_one_place()
+        self.odd_ones()
+        self.in_later_rounds()
         finds = f"a client that moves a release {self.fault:.2f} times as far"
-        return Outcome(law="bound", status=PASSED, text=text, finds=finds)
+        return finds + (f", unless its update is refused: {', '.join(refused)}" if refused else "")
 
-    def too_far(self, draws: Draws) -> str:
-        """Returns what is wrong with the releases of a cohort; an empty text if nothing is."""
+    def check(self, draws: Draws, who: str) -> None:
+        """Checks the releases of a cohort: how far they are moved, and that they have no less noise."""
         if not np.all(np.isfinite(draws.mean)):
-            return "the release is not finite"
-        if abs(draws.along) > self.clients + self.threshold * self.deviation:
-            return f"each moves a release {abs(draws.along) / self.clients:.3g} times as far as clip_norm allows"
+            raise BrokenError(f"{who}, the release is not finite.")
         dimension, moved = self.probe.dimension, (self.clients / self.deviation) ** 2
         total = float(draws.mean @ draws.mean) / self.deviation**2
+        length = math.sqrt(max(0.0, total - dimension)) * self.deviation
         # A bound on the tail of a noncentral χ²: Birgé (2001), lemma 8.1.
         logarithm = -math.log(CHANCE / _TESTS)
-        if total > dimension + moved + 2 * math.sqrt((dimension + 2 * moved) * logarithm) + 2 * logarithm:
-            far = math.sqrt(max(0.0, total - dimension)) * self.deviation / self.clients
-            return f"each moves a release {far:.3g} times as far as clip_norm allows"
-        return ""
+        is_long = total > dimension + moved + 2 * math.sqrt((dimension + 2 * moved) * logarithm) + 2 * logarithm
+        if is_long or abs(draws.along) > self.clients + self.threshold * self.deviation:
+            far = max(length, abs(draws.along)) / self.clients
+            raise BrokenError(f"{who}, each moves a release {far:.3g} times as far as clip_norm allows.")
+        self.check_noise(draws, who)
 
-    def less_noise(self, draws: Draws) -> str:
-        """Returns that a cohort's draws have too little noise, in all or along its updates; or an empty text."""
+    def check_noise(self, draws: Draws, who: str) -> None:
+        """Checks that a cohort's draws have no less noise, in all or along its updates."""
         for name, squares, count in (
             ("the noise", draws.scatter, self.probe.dimension * (self.times - 1)),
             ("the noise along their updates", draws.spread, self.times - 1),
         ):
             if stats.chi2.cdf(squares / self.noise.first**2, count) < CHANCE / _TESTS:
                 ratio = math.sqrt(max(0.0, squares) / count) / self.noise.first
-                return f"{name} is {ratio:.3g} times as large as claimed"
-        return ""
+                raise BrokenError(f"{who}, {name} is {ratio:.3g} times as large as claimed.")
 
-    def in_one_place(self) -> str:
-        """Returns that an update that is large in one place alone is not clipped, for as many places as there is time.
+    def in_one_place(self) -> None:
+        """Checks whether an update that is large in one place alone is clipped, for as many places as there is time.
 
         Each client of a cohort has another place: a norm that leaves one out is seen in a single round.
         """
         limit = self.clients + deviations_of(self.probe.dimension * self.most) * self.noise.first
         for cohort in self.updates.single(self.most, self.clients):
-            seen = self.probe.allowed(self.probe.subject.start(), cohort)
+            seen = unless_refused(self.probe.step, self.probe.subject.start(), cohort)
             if seen is not None and not np.all(np.abs(seen.sums) <= limit):
                 place = int(np.argmax(np.nan_to_num(np.abs(seen.sums), nan=np.inf)))
-                return f"A client that sends 3e+38 in place {place} alone is not clipped."
-        return ""
+                raise BrokenError(f"A client that sends 3e+38 in place {place} alone is not clipped.")
 
-    def odd_one(self) -> str:
-        """Returns what is wrong if one client among ordinary ones sends something odd; an empty text if nothing is.
-
-        It moves a release as far as among equals, since a sum is made of what single clients send.
-        """
-        half = self.updates.half
-        ordinary = [self.updates.long if half is None else half] * (self.clients - 1)
-        without = self.draws([*ordinary, self.updates.zeros]).along
-        for name, odd in self.updates.odd.items():
-            equals = self.allowed([odd] * self.clients)
-            for place, cohort in (("first", [odd, *ordinary]), ("last", [*ordinary, odd])):
-                draws = self.allowed(cohort)
+    def odd_ones(self) -> None:
+        """Checks whether odd clients among ordinary ones move a release as far as among equals, as in a sum."""
+        # Fewer than half: an ordinary client is in the middle.
+        half, count = self.updates.half, max(1, (self.clients - 1) // 2)
+        ordinary = [self.updates.long if half is None else half] * (self.clients - count)
+        without = self.draws([*ordinary, *[self.updates.zeros] * count]).along
+        for name, update in self.updates.odd.items():
+            odd, equals = [update] * count, unless_refused(self.draws, [update] * self.clients)
+            for place, cohort in (("first", [*odd, *ordinary]), ("last", [*ordinary, *odd])):
+                draws = unless_refused(self.draws, cohort)
                 if draws is None or equals is None:
                     continue
-                moved, alone = draws.along - without, equals.along / self.clients
-                if not abs(moved - alone) <= self.threshold * math.sqrt(3) * self.deviation:
-                    who = f"A client that sends {name}, {place} of {self.clients}"
-                    return f"{who}, moves a release by {moved:.3g} clip norms, and among equals by {alone:.3g}."
-        return ""
+                moved, alike = (draws.along - without) / count, equals.along / self.clients
+                if not abs(moved - alike) <= self.threshold * math.sqrt(3) * self.deviation / count:
+                    who = f"Of {self.clients} clients, the {place} {count}, who send {name},"
+                    text = f"{who} move a release by {moved:.3g} clip norms each, and among equals by {alike:.3g}."
+                    raise BrokenError(text)
 
-    def in_later_rounds(self) -> str:
-        """Returns that an update is released in other rounds than its own, or that a later one is not clipped."""
+    def in_later_rounds(self) -> None:
+        """Checks that no update is released in other rounds than its own, and that a later one is clipped."""
         rounds, probe = self.noise.rounds, self.probe
         long, lengths = [self.updates.long] * self.clients, np.zeros(rounds)
         # Half of the clients are away in every second round.
@@ -188,7 +173,7 @@ class Moves:
         for _ in range(self.times):
             state = probe.subject.start()
             for done in range(rounds):
-                seen = probe.allowed(state, long if done in (0, rounds - 1) else quiet[done % 2])
+                seen = unless_refused(probe.step, state, long if done in (0, rounds - 1) else quiet[done % 2])
                 if seen is not None:
                     state = seen.state
                     lengths[done] += float(seen.sums @ self.updates.direction) / self.times
@@ -198,19 +183,17 @@ class Moves:
             allowed = self.clients if done == rounds - 1 else 0
             if not abs(lengths[done]) <= allowed + chance[done]:
                 sent = "clients send long updates" if allowed else "clients send zero, after long updates in round 1"
-                return f"In round {done + 1}, {sent}, and it is moved by {lengths[done]:.3g} clip norms."
-        return ""
+                raise BrokenError(f"In round {done + 1}, {sent}, and it is moved by {lengths[done]:.3g} clip norms.")
 
-    def divisor(self) -> Outcome:
+    def divisor(self) -> str:
         """Judges whether twice as many clients move a release twice as far, and idle ones change nothing."""
-        if lost := self.lost("divisor"):
-            return lost
+        self.see()
         sent, zeros, count = self.updates.long, self.updates.zeros, self.clients
         if (half := self.updates.half) is not None:
             short = self.draws([half] * count).along / count
             if short < 0.5 - self.threshold * self.deviation / count:
                 text = f"Updates of half a clip norm move a release by {short:.3g} each: it is not of their sum."
-                return Outcome(law="divisor", status=FAILED, text=text)
+                raise BrokenError(text)
             # Some subjects leave long updates out.
             sent = sent if self.of_clipped.along > count / 2 else half
         once = self.draws([sent] * count)
@@ -224,18 +207,18 @@ class Moves:
             if abs(draws.along - factor * once.along) > self.threshold * math.hypot(1, factor) * self.deviation:
                 ratio = draws.along / once.along
                 text = f"{name} move a release {ratio:.3g} times as far: the divisor follows who reports."
-                return Outcome(law="divisor", status=FAILED, text=text)
+                raise BrokenError(text)
         for name, cohort in (("nobody", []), ("one client", [zeros])):
-            if (draws := self.allowed(cohort)) is not None:
+            if (draws := unless_refused(self.draws, cohort)) is not None:
                 cohorts[name] = draws
         for name, draws in cohorts.items():
-            fault = self.less_noise(draws) or ("" if np.all(np.isfinite(draws.mean)) else "a release is not finite")
-            if fault:
-                return Outcome(law="divisor", status=FAILED, text=f"{name}: {fault}.")
+            self.check_noise(draws, name)
+            if not np.all(np.isfinite(draws.mean)):
+                raise BrokenError(f"{name}, a release is not finite.")
         least = (self.threshold + POWER) * math.sqrt(5) * self.deviation / (count * self.updates.cosine)
-        return Outcome(law="divisor", status=PASSED, finds=f"a divisor that changes by {least:.0%}")
+        return f"a divisor that changes by {least:.0%}"
 
-    def low_bits(self) -> Outcome:
+    def low_bits(self) -> str:
         """Judges whether numbers near 0, which clients have moved there, have the last bits of numbers that they left.
 
         A float near 0 has finer last bits than the noise that an update was added to. On a grid, all are whole
@@ -245,7 +228,7 @@ class Moves:
         if self.probe.claim.grid is not None:
             return self._on_the_grid(self.probe.claim.grid, moved)
         if digits := _digits_of(np.concatenate(still), self.probe.claim.divisor):
-            return Outcome(law="low_bits", status=FAILED, text=f"The noise has numbers of {digits} binary digits only.")
+            raise BrokenError(f"The noise has numbers of {digits} binary digits only.")
         scale = self.probe.claim.divisor
         size = np.abs(self.updates.direction) * self.clients * self.probe.claim.clip_norm
         halves = [
@@ -253,21 +236,14 @@ class Moves:
         ]
         shares = [coarse / max(1, count) for coarse, count in halves]
         if min(count for _, count in halves) < _FEWEST_NEAR_0:
-            return Outcome(
-                law="low_bits",
-                status=NOT_JUDGED,
-                text="Too few numbers are near 0.",
-                remedy="Pass more clients, or check with a smaller noise_multiplier.",
-            )
+            remedy = "Pass more clients, or check with a smaller noise_multiplier."
+            raise NotJudgedError("Too few numbers are near 0.", remedy)
         if shares[0] - shares[1] > 0.5:
-            text = (
-                f"Of numbers near 0, {shares[0]:.0%} end in zeros if clients moved them, and {shares[1]:.0%} if not: "
-                "one release tells."
-            )
-            return Outcome(law="low_bits", status=FAILED, text=text)
-        return Outcome(law="low_bits", status=PASSED, finds="floats of this type that are added to floats")
+            text = f"Of numbers near 0, {shares[0]:.0%} end in zeros if clients moved them, and {shares[1]:.0%} if not"
+            raise BrokenError(f"{text}: one release tells.")
+        return "floats of this type that are added to floats"
 
-    def _on_the_grid(self, grid: Grid, moved: list[np.ndarray]) -> Outcome:
+    def _on_the_grid(self, grid: Grid, moved: list[np.ndarray]) -> str:
         """Judges whether releases are whole multiples of g, and no coarser."""
         quotients = np.concatenate(moved).astype(np.float64) * self.probe.claim.divisor / self.probe.claim.clip_norm
         quotients *= 2**grid.bits
@@ -276,14 +252,12 @@ class Moves:
         rounding = 4 * np.abs(quotients) * resolution + 1e-9
         told = quotients[rounding < 0.01]
         if len(told) < _FEWEST_NEAR_0:
-            text = "The released type has too few bits to show whether numbers are on the grid."
-            return Outcome(law="low_bits", status=NOT_JUDGED, text=text)
+            raise NotJudgedError("The released type has too few bits to show whether numbers are on the grid.")
         if np.any(np.abs(told - np.rint(told)) > 0.01):
-            text = f"Sums are no whole multiples of clip_norm / 2^{grid.bits}: they are not on the grid."
-            return Outcome(law="low_bits", status=FAILED, text=text)
+            raise BrokenError(f"Sums are no whole multiples of clip_norm / 2^{grid.bits}: they are not on the grid.")
         if stats.binom.cdf(int(np.sum(np.rint(told) % 2 == 1)), len(told), 0.5) < CHANCE:
-            return Outcome(law="low_bits", status=FAILED, text="Sums are multiples of more than clip_norm / 2^bits.")
-        return Outcome(law="low_bits", status=PASSED, finds="sums or noise that are not on the grid")
+            raise BrokenError("Sums are multiples of more than clip_norm / 2^bits.")
+        return "sums or noise that are not on the grid"
 
 
 def _digits_of(noise: np.ndarray, divisor: float) -> int:

@@ -14,7 +14,7 @@ import numpy as np
 from scipy import fft, stats
 
 from tff_mf.base.errors import InputValueError
-from tff_mf.conformance.claim import CHANCE, FAILED, NOT_JUDGED, PASSED, POWER, Outcome
+from tff_mf.conformance.claim import CHANCE, POWER, BrokenError, NotJudgedError
 from tff_mf.conformance.rounds import Probe, ReleaseError
 
 _ROUNDS = 8
@@ -90,10 +90,10 @@ class Noise:
         ends = np.cumsum([0, *self.probe.updates.sizes])
         return (self.whitened[..., begin:end] for begin, end in itertools.pairwise(ends))
 
-    def scale(self) -> Outcome:
+    def scale(self) -> str:
         """Judges sums of squares: of tensors and rounds, of places, of a whole run, and of the sums of tensors."""
         if not self.is_finite:
-            return Outcome(law="scale", status=FAILED, text="Rounds of zero updates release what is not finite.")
+            raise BrokenError("Rounds of zero updates release what is not finite.")
         starts, sizes = len(self.whitened), np.array(self.probe.updates.sizes, float)
         squares = np.stack([np.sum(np.square(part, dtype=np.float64), axis=(0, 2)) for part in self.parts()], axis=1)
         each, places = starts * sizes, np.sum(np.square(self.whitened, dtype=np.float64), axis=(0, 1))
@@ -124,52 +124,50 @@ class Noise:
             where = "all rounds" if wrong[0] else furthest
             text = f"The noise of {where}, whitened, has {ratio[where]:.3g} times the claimed standard deviation"
             text += "." if where == furthest else f", that of {furthest} {ratio[furthest]:.3g} times."
-            return Outcome(law="scale", status=FAILED, text=text)
+            raise BrokenError(text)
         deviations = deviations_of(len(pieces)) + POWER
         least = [deviations / math.sqrt(2 * count) for count in (counts[0], self.rounds * each[each > 0].min())]
-        finds = f"a scale that is off by {least[0]:.1%}, or by {least[1]:.1%} in the smallest tensor"
-        return Outcome(law="scale", status=PASSED, finds=finds)
+        return f"a scale that is off by {least[0]:.1%}, or by {least[1]:.1%} in the smallest tensor"
 
-    def correlation(self) -> Outcome:
+    def correlation(self) -> str:
         """Judges correlations of rounds, of coordinates at every shift, and of tensors; and the law of a number."""
         if not self.is_finite:
-            return Outcome(law="correlation", status=NOT_JUDGED, text="The noise is not finite.")
+            raise NotJudgedError("The noise is not finite.")
         rounds = self.whitened.transpose(1, 0, 2).reshape(self.rounds, -1).astype(np.float64)
         numbers = rounds.shape[1]
         for what, rows in (("Rounds", rounds), ("Rounds of a whole run", self.later)):
             if (correlation := _largest(rows)) > largest_correlation(rows.shape[1], len(rows) ** 2):
-                text = f"{what} are correlated by {correlation:.3g}: C is not the claimed one."
-                return Outcome(law="correlation", status=FAILED, text=text)
-        if text := self._not_normal(rounds):
-            return Outcome(law="correlation", status=FAILED, text=text)
+                raise BrokenError(f"{what} are correlated by {correlation:.3g}: C is not the claimed one.")
+        self._check_normal(rounds)
         rows = self.whitened.reshape(-1, self.probe.dimension)
         if self.probe.dimension < _FEW:
             related = _largest(rows.T) > largest_correlation(len(rows), self.probe.dimension**2)
         else:
             related = _is_shifted(rows[:_SHIFTED_ROWS]) or self._tensors_are_aligned()
         if related:
-            text = "Coordinates, tensors, or rounds with a shift, have correlated noise, or the same."
-            return Outcome(law="correlation", status=FAILED, text=text)
+            raise BrokenError("Coordinates, tensors, or rounds with a shift, have correlated noise, or the same.")
         least = (deviations_of(self.rounds**2) + POWER) / math.sqrt(numbers)
-        return Outcome(law="correlation", status=PASSED, finds=f"rounds that are correlated by {least:.2g}")
+        return f"rounds that are correlated by {least:.2g}"
 
-    def _not_normal(self, whitened: np.ndarray) -> str:
-        """Returns why numbers are not normal: by their characteristic function, their tail, and how many differ."""
+    def _check_normal(self, whitened: np.ndarray) -> None:
+        """Checks that numbers are normal: by their characteristic function, their tail, and how many differ."""
         for order in (1.0, 2.0):
             mean, variance = math.exp(-(order**2) / 2), (1 + math.exp(-2 * order**2)) / 2 - math.exp(-(order**2))
             off = abs(float(np.mean(np.cos(order * whitened))) - mean) / math.sqrt(variance / whitened.size)
             if off > deviations_of(2):
-                return f"The noise is not normal: its characteristic function is off by {off:.0f} deviations."
+                raise BrokenError(
+                    f"The noise is not normal: its characteristic function is off by {off:.0f} deviations."
+                )
         beyond, chance = int(np.sum(np.abs(whitened) > _BEYOND)), 2 * float(stats.norm.sf(_BEYOND))
         tails = (stats.binom.cdf(beyond, whitened.size, chance), stats.binom.sf(beyond - 1, whitened.size, chance))
         if whitened.size * chance >= _FEWEST_BEYOND and min(tails) < CHANCE / 4:
-            expected = whitened.size * chance
-            return f"{beyond} of {whitened.size} numbers exceed {_BEYOND:g} deviations, and {expected:.0f} should."
+            expected = f"{whitened.size * chance:.0f} should"
+            raise BrokenError(f"{beyond} of {whitened.size} numbers exceed {_BEYOND:g} deviations, and {expected}.")
         # Of first rounds, whose numbers are those that were drawn.
         first = self.whitened[:, 0].ravel()[:100_000]
         if self.probe.claim.grid is None and len(first) > 500 and len(np.unique(first)) < _DISTINCT * len(first):
-            return f"Of {len(first)} numbers, {len(np.unique(first))} are different: the noise is on a lattice."
-        return ""
+            different = len(np.unique(first))
+            raise BrokenError(f"Of {len(first)} numbers, {different} are different: the noise is on a lattice.")
 
     def _tensors_are_aligned(self) -> bool:
         """Whether the first numbers of two tensors are correlated."""
@@ -220,16 +218,15 @@ def _is_shifted(rows: np.ndarray) -> bool:
     return False
 
 
-def fresh(probe: Probe, noise: Noise, effort: float) -> Outcome:
+def fresh(probe: Probe, noise: Noise, effort: float) -> str:
     """Judges whether draws repeat: from one state, or of many starts."""
     if not noise.is_finite:
-        return Outcome(law="fresh", status=NOT_JUDGED, text="The noise is not finite.")
+        raise NotJudgedError("The noise is not finite.")
     rows, many = [noise.whitened[0, 0]], -(-8 // probe.dimension)
     for done in {0, noise.rounds - 1}:
         once, twice = (np.concatenate([noise.again(done) for _ in range(many)]) for _ in range(2))
         if _is_same(once, twice):
-            text = f"A state stepped twice after round {done + 1} repeats its noise."
-            return Outcome(law="fresh", status=FAILED, text=text)
+            raise BrokenError(f"A state stepped twice after round {done + 1} repeats its noise.")
         rows += [once[: probe.dimension], twice[: probe.dimension]]
     starts = int(np.clip(_DRAWN / probe.dimension, 20, max(20, _MOST_SEEDS * effort)))
     drawn = set()
@@ -240,26 +237,25 @@ def fresh(probe: Probe, noise: Noise, effort: float) -> Outcome:
             state, numbers = seen.state, [*numbers, seen.sums[:500].tobytes()]
         drawn.add(b"".join(numbers))
     if len(drawn) < starts:
-        text = f"{starts} starts drew {len(drawn)} different noises: seeds are short, or repeat."
-        return Outcome(law="fresh", status=FAILED, text=text)
+        raise BrokenError(f"{starts} starts drew {len(drawn)} different noises: seeds are short, or repeat.")
     rows += [noise.whitened[1, 0], *noise.whitened[0, 1:]]
     if probe.dimension >= _FEW and _is_shifted(np.stack(rows[:_SHIFTED_ROWS])):
         text = "Two draws share numbers, in the same or other places: keys repeat, are neighbours, or C is another."
-        return Outcome(law="fresh", status=FAILED, text=text)
+        raise BrokenError(text)
     # The probability that none of s starts shares one of 2^b seeds is about exp(−s² / 2^(b + 1)).
     bits = math.log2(starts**2 / 2 / math.log(1e6))
-    return Outcome(law="fresh", status=PASSED, finds=f"seeds of at most {bits:.0f} bits")
+    return f"seeds of at most {bits:.0f} bits"
 
 
 def _is_same(one: np.ndarray, other: np.ndarray) -> bool:
     return bool(np.linalg.norm(one - other) < _SAME * np.linalg.norm(one))
 
 
-def processes(elsewhere: str | None) -> Outcome:
+def processes(elsewhere: str | None) -> str:
     """Judges the first noise of two processes that start at the same time."""
     if elsewhere is None:
         remedy = 'Pass elsewhere="module:function", which returns subject, claim and like.'
-        return Outcome(law="processes", status=NOT_JUDGED, text="Two processes were not compared.", remedy=remedy)
+        raise NotJudgedError("Two processes were not compared.", remedy)
     with tempfile.TemporaryDirectory() as folder:
         files = [pathlib.Path(folder) / f"{index}.npy" for index in range(2)]
         environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
@@ -269,5 +265,5 @@ def processes(elsewhere: str | None) -> Outcome:
         if any(statuses):
             raise InputValueError(f"elsewhere={elsewhere!r} failed in a process of its own: see the message above.")
         if _is_same(*map(np.load, files)):
-            return Outcome(law="processes", status=FAILED, text="They draw the same noise.")
-    return Outcome(law="processes", status=PASSED)
+            raise BrokenError("They draw the same noise.")
+    return ""

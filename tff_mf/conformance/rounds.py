@@ -6,13 +6,15 @@ As a program, `-m tff_mf.conformance.rounds MODULE:FUNCTION FILE`, it writes the
 import dataclasses
 import importlib
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 
 from tff_mf.base.errors import InputValueError
 from tff_mf.conformance.claim import Claim, Released, Subject
+
+_T = TypeVar("_T")
 
 
 class ReleaseError(InputValueError):
@@ -168,14 +170,15 @@ class Probe:
             sums = estimate.astype(np.float64) * (self.claim.divisor / self.claim.clip_norm)
         return Seen(state=after, estimate=estimate, sums=sums, beside=leaves(released.beside))
 
-    def allowed(self, state: Any, updates: Sequence[Any]) -> Seen | None:
-        """Runs a round, which the subject may refuse; then it is `None`."""
-        try:
-            return self.step(state, updates)
-        except ReleaseError:
-            raise
-        except Exception:
-            return None
+
+def unless_refused(function: Callable[..., _T], *arguments: Any) -> _T | None:
+    """Calls a function that runs rounds, which the subject may refuse; then it is `None`."""
+    try:
+        return function(*arguments)
+    except ReleaseError:
+        raise
+    except Exception:
+        return None
 
 
 def main() -> None:
