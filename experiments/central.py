@@ -27,7 +27,7 @@ from .runs.ledger import Rules
 from .runs.names import CHECKPOINTS, METRICS, PLAN, SETTINGS_TOML, SUMMARY
 from .runs.settings import PresetFolder, PrivacySettings
 from .runs.statements import Reason
-from .sampling.settings import SamplingSettings
+from .sampling import SamplingSettings
 
 if TYPE_CHECKING:
     import tensorflow as tf

@@ -209,11 +209,11 @@ def test_links_lead_to_files_and_headings(page):
 
 
 def test_every_preset_and_kind_of_sampling_is_in_the_docs():
+    from tff_mf.experiments import sampling
     from tff_mf.experiments.runs.settings import PRESETS
-    from tff_mf.experiments.sampling import settings
 
     text = (DOCS / "experiments.md").read_text()
-    for name in (*PRESETS.names(), *settings.SAMPLINGS):
+    for name in (*PRESETS.names(), *sampling.SAMPLINGS):
         assert f"`{name}`" in text, f"{name} is missing in docs/experiments.md"
 
 

@@ -21,7 +21,7 @@ from tff_mf.base.errors import InputValueError
 
 from ..output import typed
 from ..runs.settings import AUTO, NONE, RunSettings, grid_of
-from ..sampling.settings import DEFAULT, SamplingSettings
+from ..sampling import DEFAULT, SamplingSettings
 from . import SHORTAGES
 
 Function = Callable[..., Any]

@@ -19,7 +19,7 @@ from ..output import progress
 from ..output.console import Facts, Table
 from ..runs import folders, statements
 from ..runs.settings import AUTO, NONE, PAPERS_DIMENSION, grid_of
-from ..sampling.settings import DEFAULT, SamplingSettings, parameters_of
+from ..sampling import DEFAULT, SamplingSettings, parameters_of
 from . import _options, _screens
 from ._screens import Answer
 

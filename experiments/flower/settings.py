@@ -10,7 +10,7 @@ import numpy as np
 from tff_mf.base import validation
 from tff_mf.base.errors import InputValueError
 
-from ..sampling.settings import PARAMETERS, SamplingSettings
+from ..sampling import PARAMETERS, SamplingSettings
 from .updates import MODEL, REPLIES
 
 _GENERATORS = ("aes", "philox", "tensorflow")

@@ -28,8 +28,7 @@ from ..runs.folders import Storage
 from ..runs.ledger import RefusedCohortError as RefusedCohortError
 from ..runs.ledger import ReportCounts, Rules, checked_ids, refusal
 from ..runs.names import CHECKPOINTS, COHORTS, LEDGER, METRICS, MODEL, REPORT, REPORT_TEXT, RUN_JSON, SUMMARY
-from ..sampling import CohortPlan, keep_secret, secret_cohorts
-from ..sampling.settings import SamplingSettings
+from ..sampling import CohortPlan, SamplingSettings, keep_secret, secret_cohorts
 
 if TYPE_CHECKING:
     from ...aggregators import MFAggregationFactory

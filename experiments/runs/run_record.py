@@ -15,7 +15,7 @@ from tff_mf.base.errors import InputValueError
 from ..output import files, typed
 from ..output.files import file_hash
 from ..output.typed import Count, Positive, Record
-from ..sampling.settings import SamplingSettings
+from ..sampling import SamplingSettings
 from .folders import begun_mechanism, check_same, readable_folder
 from .ledger import cohort_digest
 from .names import MECHANISM, PLAN, RUN_JSON

@@ -23,7 +23,7 @@ from tff_mf.sensitivities.losses import restart_errors
 
 from ..output import files, progress, typed
 from ..output.typed import Count, NonNegative, Number, OpenUnit, Part, Positive, Record, Size, Whole
-from ..sampling.settings import DEFAULT, PARAMETERS, SAMPLINGS, SECRET, SamplingSettings, parameters_of
+from ..sampling import DEFAULT, PARAMETERS, SAMPLINGS, SECRET, SamplingSettings, parameters_of
 from .folders import check_same
 from .names import RUN_JSON, SETTINGS_TOML
 

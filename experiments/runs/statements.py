@@ -16,7 +16,7 @@ from tff_mf.base.strict_json import finite
 
 from ..output.console import up
 from ..output.typed import Count, Number, OpenUnit, Record
-from ..sampling.settings import SamplingSettings
+from ..sampling import SamplingSettings
 
 STATED, REFUSED = "stated", "refused"
 NO_EPSILON = "NO ε CAN BE STATED"

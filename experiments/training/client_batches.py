@@ -10,8 +10,8 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from ..data import TRAIN, client_ids, first_examples
+from ..guard.client_data import Clients
 from ..runs.settings import RunSettings
-from ..sampling.data_source import Clients
 
 _stackoverflow = tff.simulation.baselines.stackoverflow
 SEQUENCE_LENGTH = _stackoverflow.DEFAULT_SEQUENCE_LENGTH

@@ -1,4 +1,3 @@
-import collections
 import functools
 
 import numpy as np
@@ -9,7 +8,6 @@ import tensorflow_federated as tff
 import tff_mf
 from tff_mf import aggregators
 from tff_mf.aggregators.resident import forms
-from tff_mf.experiments import sampling
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -60,22 +58,6 @@ class Regression:
         shapes = [variable.shape for variable in self.model().trainable_variables]
         initial = [generator.normal(size=shape).astype(np.float32) for shape in shapes]
         self.weights = tff.learning.models.ModelWeights(initial, [])
-
-    def source(self):
-        """A source of cohorts of four, whose iterator can be copied, as TFF's training program does."""
-        arrays = {str(number): next(iter(each.unbatch().batch(32))) for number, each in enumerate(self.clients)}
-        examples = {name: collections.OrderedDict(x=x.numpy(), y=y.numpy()) for name, (x, y) in arrays.items()}
-        plan = sampling.plan_cohorts(
-            client_ids=list(examples),
-            clients_per_round=4,
-            rounds=2,
-            sampling=tff_mf.MinSep(min_sep=1, max_participations=2),
-            seed=0,
-        )
-        data = tff.simulation.datasets.TestClientData(examples)
-        return sampling.MinSepDataSource(
-            data, plan, lambda dataset: dataset.map(lambda one: (one["x"], one["y"])).batch(8)
-        )
 
     def model(self):
         layers = [tf.keras.layers.InputLayer(input_shape=(5,)), tf.keras.layers.Dense(4, activation="tanh")]

@@ -227,6 +227,32 @@ def test_nothing_is_released_after_a_failed_checkpoint(tmp_path, monkeypatch):
     assert recording.seen == []
 
 
+class Everybody(tff.program.FederatedDataSource, tff.program.FederatedDataSourceIterator):
+    """A source, and its iterator, of all clients in every round: TFF's own draws at random, and cannot be copied."""
+
+    clients = ()
+
+    @property
+    def federated_type(self):
+        return tff.FederatedType(tff.SequenceType(self.clients[0].element_spec), tff.CLIENTS)
+
+    def iterator(self):
+        return self
+
+    def select(self, k=None):
+        return list(self.clients[:k])
+
+    @classmethod
+    def from_bytes(cls, buffer):
+        return cls()
+
+    def to_bytes(self):
+        return b""
+
+    def __deepcopy__(self, memo):
+        return self
+
+
 def program(regression, folder, rounds):
     # It has the seed of the default process.
     aggregator = regression.aggregator()
@@ -237,8 +263,8 @@ def program(regression, folder, rounds):
     run = tff.learning.programs.train_model(
         train_process=process,
         initial_train_state=state,
-        train_data_source=regression.source(),
-        train_per_round_clients=4,
+        train_data_source=Everybody(),
+        train_per_round_clients=8,
         train_total_rounds=rounds,
         program_state_manager=checkpoints,
         model_output_manager=tff.program.LoggingReleaseManager(),
@@ -251,7 +277,8 @@ def program(regression, folder, rounds):
 
 
 @pytest.mark.usefixtures("in_resident_context")
-def test_tffs_training_program_resumes_from_a_checkpoint(regression, tmp_path):
+def test_tffs_training_program_resumes_from_a_checkpoint(regression, tmp_path, monkeypatch):
+    monkeypatch.setattr(Everybody, "clients", regression.clients)
     whole = program(regression, tmp_path / "whole", 2)
     first = program(regression, tmp_path / "parts", 1)
     second = program(regression, tmp_path / "parts", 2)

@@ -6,7 +6,7 @@ import tff_mf
 from tff_mf.experiments import reports
 from tff_mf.experiments.runs import ledger, names
 from tff_mf.experiments.runs.run_record import read_record
-from tff_mf.experiments.sampling.settings import SECRET, SamplingSettings
+from tff_mf.experiments.sampling import SECRET, SamplingSettings
 
 ROUNDS, CLIENTS, STOPPED = 6, 12, 3
 BANDED = tff_mf.BandedToeplitz(column=[1.0, 0.5])

@@ -20,7 +20,7 @@ from tff_mf.experiments.cli import cli
 from tff_mf.experiments.runs.ledger import read_ledger
 from tff_mf.experiments.runs.names import LEDGER
 from tff_mf.experiments.runs.settings import RunSettings
-from tff_mf.experiments.sampling.settings import SamplingSettings, parameters_of
+from tff_mf.experiments.sampling import SamplingSettings, parameters_of
 
 
 def drawn(word: str, **numbers: Any) -> SamplingSettings:

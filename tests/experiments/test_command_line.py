@@ -14,7 +14,7 @@ import rich_click
 
 from tff_mf.experiments import cli
 from tff_mf.experiments.runs.settings import RunSettings
-from tff_mf.experiments.sampling.settings import SAMPLINGS
+from tff_mf.experiments.sampling import SAMPLINGS
 
 from . import shared
 from .shared import leaves, refused, result_of

@@ -17,7 +17,7 @@ from tff_mf.experiments import reports
 from tff_mf.experiments.guard.run_guard import check_aggregator
 from tff_mf.experiments.runs import names, statements
 from tff_mf.experiments.runs.settings import RunSettings, dimension_of, grid_of
-from tff_mf.experiments.sampling.settings import SamplingSettings
+from tff_mf.experiments.sampling import SamplingSettings
 from tff_mf.mechanisms import on_grid
 from tff_mf.mechanisms.grid import check_rows
 from tff_mf.planning import by_name

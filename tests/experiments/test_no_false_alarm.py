@@ -14,7 +14,7 @@ import pytest
 
 import tff_mf
 from tff_mf.experiments import reports
-from tff_mf.experiments.sampling.settings import SAMPLINGS
+from tff_mf.experiments.sampling import SAMPLINGS
 from tff_mf.experiments.training import deployment
 from tff_mf.planning import by_name
 

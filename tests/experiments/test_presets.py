@@ -11,7 +11,7 @@ from tff_mf.experiments.output import typed
 from tff_mf.experiments.runs import names
 from tff_mf.experiments.runs.settings import PRESETS, Layer, RunSettings, laid, resolve
 from tff_mf.experiments.runs.statements import amplified_level
-from tff_mf.experiments.sampling.settings import SAMPLINGS
+from tff_mf.experiments.sampling import SAMPLINGS
 
 from .shared import drawn
 

@@ -11,7 +11,7 @@ import tff_mf
 from tff_mf.experiments import reports
 from tff_mf.experiments.runs import statements
 from tff_mf.experiments.runs.settings import RunSettings, rmse_of_plan
-from tff_mf.experiments.sampling.settings import SamplingSettings
+from tff_mf.experiments.sampling import SamplingSettings
 from tff_mf.experiments.training import deployment, learning_process
 from tff_mf.experiments.training.task import build_task
 

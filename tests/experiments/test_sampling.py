@@ -1,6 +1,5 @@
 """Each kind of sampling keeps what it guarantees, draws as it says, and refuses what it cannot keep."""
 
-import copy
 import dataclasses
 import itertools
 import json
@@ -18,7 +17,7 @@ from tff_mf.base.errors import InputTypeError, InputValueError
 from tff_mf.experiments import sampling
 from tff_mf.experiments.output import typed
 from tff_mf.experiments.runs.settings import RunSettings
-from tff_mf.experiments.sampling.settings import PARAMETERS, SAMPLINGS, SECRET, SamplingSettings, parameters_of
+from tff_mf.experiments.sampling import PARAMETERS, SAMPLINGS, SECRET, SamplingSettings, parameters_of
 from tff_mf.problem.draws import SeededDraws
 
 from .shared import drawn
@@ -190,42 +189,3 @@ def test_two_numbers_do_not_show_that_clients_keep_their_place_in_an_epoch():
 def test_a_plan_made_by_hand_is_checked(indices):
     with pytest.raises(InputValueError, match="indices"):
         sampling.CohortPlan(client_ids=("a", "b"), participation=min_sep(2, 1), indices=np.array(indices))
-
-
-@pytest.fixture(scope="module")
-def source():
-    import tensorflow_federated as tff
-
-    clients = tff.simulation.datasets.TestClientData({f"client{i}": {"x": [i, i + 100]} for i in range(12)})
-    return sampling.MinSepDataSource(clients, made(min_sep(3, 4)))
-
-
-def test_the_source_gives_the_cohort_of_each_round_once(source):
-    iterator = source.iterator()
-    assert str(iterator.federated_type) == str(source.federated_type) == "{<x=int32>*}@CLIENTS"
-    for t in range(10):
-        assert iterator.next_round == t
-        expected = [[i, i + 100] for i in source.plan.indices[t]]
-        found = iterator.select(2 if t % 2 else None)
-        assert [[int(element["x"]) for element in dataset] for dataset in found] == expected
-    for wrong, message in ((2, "rounds=10"), (3, "k=3")):
-        with pytest.raises(InputValueError, match=message):
-            iterator.select(wrong)
-
-
-def test_an_iterator_is_copied_saved_and_resumed(source):
-    import tensorflow_federated as tff
-
-    iterator = source.iterator()
-    iterator.select()
-    # `tff.learning.programs.train_model` copies it every round.
-    copied, saved = copy.deepcopy(iterator), iterator.to_bytes()
-    iterator.select()
-    resumed = type(iterator).from_bytes(saved)
-    assert isinstance(resumed, tff.program.FederatedDataSourceIterator)
-    assert (copied.next_round, resumed.next_round, iterator.next_round) == (1, 1, 2)
-    assert copied.to_bytes() == saved == resumed.to_bytes() != iterator.to_bytes()
-    assert len(saved) < 200
-    for bad in (b"", b"{}", b"[]", saved.replace(b'"plan": "', b'"plan": "x')):
-        with pytest.raises(InputValueError, match="buffer"):
-            type(iterator).from_bytes(bad)

@@ -10,9 +10,8 @@ import tensorflow_federated as tff
 import tff_mf
 from tff_mf.base.errors import InputTypeError, InputValueError
 from tff_mf.experiments import data as data_files
-from tff_mf.experiments.guard.client_data import DataOfClients
+from tff_mf.experiments.guard.client_data import ClientDatasets, DataOfClients
 from tff_mf.experiments.runs.metrics import smoothed
-from tff_mf.experiments.sampling import data_source
 from tff_mf.experiments.training import client_batches, evaluation, task
 
 from .shared import by_tff, small_settings, write_sentences
@@ -50,7 +49,7 @@ def batches_of_tff(data, clients, *, seed, batch_size, max_examples, client_epoc
     )
     tf.random.set_seed(seed)
     preprocess = preprocessing.create_preprocess_fn(spec, VOCABULARY, num_parallel_calls=1)
-    datasets = data_source.ClientDatasets(by_tff(data, "train"), preprocess)
+    datasets = ClientDatasets(by_tff(data, "train"), preprocess)
     return [list(dataset.as_numpy_iterator()) for dataset in datasets.of(clients)]
 
 
@@ -114,7 +113,7 @@ def test_private_training_reads_the_same_cohorts(data):
 )
 def test_clients_that_are_read_together_have_the_elements_of_their_datasets(examples):
     clients = {"ann": examples(5), "bob": examples(1), "eve": examples(4)}
-    datasets = data_source.ClientDatasets(tff.simulation.datasets.TestClientData(clients), lambda each: each.batch(2))
+    datasets = ClientDatasets(tff.simulation.datasets.TestClientData(clients), lambda each: each.batch(2))
     for names in (["eve", "ann", "eve"], ["bob"], []):
         together = datasets.read(names)
         read = [each.as_numpy_iterator() if isinstance(each, tf.data.Dataset) else each for each in together]
