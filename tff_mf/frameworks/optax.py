@@ -19,9 +19,7 @@ import numpy as np  # noqa: E402
 import optax  # noqa: E402
 from jax.experimental import io_callback  # noqa: E402
 
-from tff_mf.noise.jax import NoiseState, NoiseStream, build_stream  # noqa: E402
-from tff_mf.planning import Plan  # noqa: E402
-from tff_mf.planning.central import (  # noqa: E402
+from tff_mf.frameworks._central import (  # noqa: E402
     check_central,
     check_integers,
     check_places,
@@ -30,6 +28,8 @@ from tff_mf.planning.central import (  # noqa: E402
     scales,
     unit_of,
 )
+from tff_mf.noise.jax import NoiseState, NoiseStream, build_stream  # noqa: E402
+from tff_mf.planning import Plan  # noqa: E402
 
 _SMALLEST_NORM, _LARGEST_NORM = 1e-6, 1e6
 _UNIT = 2.0**-24

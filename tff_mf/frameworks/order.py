@@ -9,7 +9,7 @@ import numpy as np
 from tff_mf import accounting
 from tff_mf.base import validation
 from tff_mf.base.errors import InputValueError
-from tff_mf.planning.central import check_central
+from tff_mf.frameworks._central import check_central
 from tff_mf.planning.plan import Plan
 from tff_mf.problem.cohort_secret import CohortSecret
 from tff_mf.problem.draws import Draws, SeededDraws, SystemDraws, rows_of

@@ -14,9 +14,7 @@ required_packages.packages("tff_mf.frameworks.torch", "torch")
 
 import torch  # noqa: E402
 
-from tff_mf.noise.torch import build_stream  # noqa: E402
-from tff_mf.planning import Plan  # noqa: E402
-from tff_mf.planning.central import (  # noqa: E402
+from tff_mf.frameworks._central import (  # noqa: E402
     check_central,
     check_integers,
     check_places,
@@ -25,6 +23,8 @@ from tff_mf.planning.central import (  # noqa: E402
     scales,
     unit_of,
 )
+from tff_mf.noise.torch import build_stream  # noqa: E402
+from tff_mf.planning import Plan  # noqa: E402
 
 _SMALLEST_NORM, _LARGEST_NORM = 1e-6, 1e6
 # Smaller numbers have fewer digits in float32.
