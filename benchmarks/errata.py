@@ -279,27 +279,6 @@ def blt_algorithm_5() -> Iterator[tuple]:
         yield _list(theta), _list(inverse_theta), _list(printed), _list(-printed), _list(sorted(decays.real)[::-1])
 
 
-def blt_small_slips() -> Iterator[tuple]:
-    """Matrices of appendix A.3 and sums of proposition 3.2 as printed, beside what they are to be."""
-    yield "place", "as printed", "to be"
-    rounds = 8
-    levels = math.ceil(math.log2(rounds))
-    yield f"A.3, columns of Cˡ with l = ⌈log₂ {rounds}⌉", 2 ** (levels - 1), rounds
-    decoder = np.zeros((rounds, 2 * rounds - 1), dtype=np.int64)
-    for total in range(1, rounds + 1):
-        decoder[total - 1, [2 ** (bit + 1) - 2 for bit in range(total.bit_length()) if total >> bit & 1]] = 1
-    sums = decoder @ _post_order(levels)
-    wrong = [total for total in range(1, rounds + 1) if list(sums[total - 1]) != [1] * total + [0] * (rounds - total)]
-    yield "A.3, rows of BC, n = 8, that are no prefix sums", ", ".join(map(str, wrong)), "none"
-    inverse = np.array([1.0, -0.5, -0.25])
-    true = math.sqrt(np.mean(np.cumsum(np.cumsum(inverse) ** 2)))
-    for start, name in ((0, "from 0"), (1, "from 1")):
-        places = range(start, len(inverse) + start)
-        sums = {place: inverse[:place].sum() for place in places}
-        error = math.sqrt(sum((len(inverse) - place) * sums[place] ** 2 for place in places) / len(inverse))
-        yield f"proposition 3.2, RmsError of ĉ = (1, −0.5, −0.25), [n] {name}", f"{error:.4f}", f"{true:.4f}"
-
-
 def _largest_of_four(common: np.ndarray, min_sep: int) -> int:
     """Returns the largest Σ over s, t of X_st, X the nodes in common, over all patterns of four rounds."""
     rounds, own, best = len(common), common.diagonal(), 0
@@ -344,14 +323,6 @@ def _output_scale(theta: np.ndarray, inverse_theta: np.ndarray) -> np.ndarray:
     return np.array(result)
 
 
-def _post_order(levels: int) -> np.ndarray:
-    """C of appendix A.3 for 2^levels leaves: both halves, then a row of ones."""
-    if levels == 0:
-        return np.ones((1, 1), dtype=np.int64)
-    half = _post_order(levels - 1)
-    return np.concatenate([np.kron(np.eye(2, dtype=np.int64), half), np.ones((1, 2 * half.shape[1]), dtype=np.int64)])
-
-
 def _list(values) -> str:
     return ", ".join(f"{each:.4g}".replace("-", "−") for each in values)
 
@@ -390,15 +361,6 @@ def denisov_epsilons() -> Iterator[tuple]:
         with_two, without = (_converted(each / sigma**2, 1e-6, orders) for each in (0.5, 1.0))
         exact = epsilon_of(1 / (2 * sigma**2), 1e-6)
         yield f"{sigma:g}", printed, f"{with_two:.1f}", f"{without:.1f}", f"{exact:.2f}"
-
-
-def denisov_sides() -> Iterator[tuple]:
-    """Proof of proposition D.2: P(⟨a, b⟩ > 0) on either side, for ⟨a, b⟩ = ‖a‖(±1 + σηZ)."""
-    yield "ση", "side = 0", "side = 1", "exp(−1 / 2(ση)²)"
-    for noise in (0.1, 0.2, 0.33):
-        above, below = (0.5 * math.erfc(-mean / noise / math.sqrt(2)) for mean in (1, -1))
-        assert below <= math.exp(-0.5 / noise**2) < 0.5 <= above
-        yield f"{noise:g}", f"{above:.6f}", f"{below:.2e}", f"{math.exp(-0.5 / noise**2):.2e}"
 
 
 def banded_algorithm_3() -> Iterator[tuple]:
@@ -443,13 +405,6 @@ def banded_table_4() -> Iterator[tuple]:
             rate = math.exp(-0.95 * math.log(loss * sigma / cohort) - 4.64)
             rates.append(f"{1.7 ** round(math.log(rate, 1.7)):.4f}")
         yield epsilon, rates[0], f"{for_sgd:.4f}", rates[1], f"{for_tree:.4f}"
-
-
-def banded_single_epoch() -> Iterator[tuple]:
-    """Rounds in one epoch of 342,477 clients at a constant cohort size."""
-    yield "clients a round", "rounds in one epoch", "clients of 2052 rounds"
-    for cohort in (166, 167):
-        yield cohort, 342_477 // cohort, cohort * 2052
 
 
 def _converted(rho: float, delta: float, orders: np.ndarray) -> float:
