@@ -216,6 +216,50 @@ def test_tuples_that_underflow_are_not_lost(order):
     assert found >= float(np.logaddexp.reduce(terms)) - 1e-9
 
 
+@pytest.mark.parametrize("probability", [1.0, 1 - 2.0**-52, 0.999])
+@pytest.mark.parametrize(("rounds", "min_sep", "column", "sigma"), [
+    (60, 2, [1.0, 0.1], 4.0), (100, 2, [1.0, 0.2], 3.58), (40, 2, [1.0, 0.2], 3.0), (600, 2, [1.0, 0.6], 12.0),
+    (100, 3, [1.0, 0.9, 0.66], 8.0), (48, 4, [1.0, 0.1, 0.3, 0.34], 2.0),
+])  # fmt: skip
+def test_epsilon_is_not_below_what_one_history_alone_leads_to(rounds, min_sep, column, sigma, probability):
+    """P ≥ π·P_x for each history x, so that δ(ε) ≥ π·δ_x(ε − log π); here for x of a client that joins whenever it can.
+
+    Weights of other starts underflow in long runs of clients that hardly ever wait.
+    """
+    delta, joins = 1e-5, -(-rounds // min_sep)
+    chance = probability**joins / (1 + (min_sep - 1) * probability)
+    mechanism = tff_mf.BandedToeplitz(column=column)
+    known = tff_mf.guarantee(
+        mechanism, rounds, tff_mf.MinSep(min_sep=min_sep, max_participations=joins), noise_multiplier=sigma
+    )
+    least = tff_mf.Guarantee(mu=known.mu * (1 - 1e-9)).epsilon(delta / chance) + math.log(chance)
+    chain = Chain(rounds=rounds, min_sep=min_sep, probability=probability)
+    columns = columns_of(mechanism, rounds, min_sep) / sigma
+    assert b_min_sep.epsilons(columns, chain, delta=delta, most=math.inf)[0] >= least > 0
+
+
+def test_a_client_that_never_waits_is_not_told_a_smaller_epsilon_than_in_bins():
+    """With p = 1 the two samplings are one."""
+    run = (tff_mf.BandedToeplitz(column=[1.0, 0.1]), 60)
+    bins = tff_mf.guarantee(*run, tff_mf.BallsInBins(groups=2), noise_multiplier=4.0).at(delta=1e-3)
+    found = min_sep_level(*run, min_sep=2, probability=1.0, noise_multiplier=4.0, delta=1e-3, samples=2000)
+    assert found.epsilon >= 0.98 * bins.epsilon
+
+
+@pytest.mark.parametrize("rounds", [20, 1000])
+@pytest.mark.parametrize("min_sep", [2, 3, 5])
+@pytest.mark.parametrize("probability", [1.0, 1 - 2.0**-52, 0.5])
+def test_moments_of_little_noise_and_many_rounds_are_numbers(rounds, min_sep, probability):
+    chain, orders = Chain(rounds=rounds, min_sep=min_sep, probability=probability), np.array([2, 9, 43, 200, 2000])
+    for sigma in (0.2, 1.0, 5.0):
+        column = np.linspace(1.0, 0.1, min_sep) / sigma
+        assert not np.any(np.isnan(b_min_sep.log_moments(column, orders, chain)))
+
+
+def test_what_is_no_number_is_no_bound():
+    assert b_min_sep._of_moment(math.nan, 2.0, 1e-6) == b_min_sep._of_moment(math.inf, 2.0, 1e-6) == math.inf
+
+
 def windows_log_norm(column, order, probability, min_sep, windows, apart):
     """log E[Z^m] of independent windows, by their recursion with a fine sum in place of integrals."""
     bands, grid = len(column), np.arange(-14, 30, 0.01)

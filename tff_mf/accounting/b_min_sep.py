@@ -58,7 +58,7 @@ _POWERS = np.geomspace(0.05, 5000, 140)
 # Nothing is tried after an ε that exceeds the smallest by this factor.
 _RISEN = 1.3
 # Of tuples of ages: how many steps from one to another are computed with in all rounds, and how many ages in them; the
-# next order that is tried; and the share of all weights that each tuple has at least, more than what underflows.
+# next order that is tried; and the share of all weights that each tuple or age has at least, more than what underflows.
 _MOST_STEPS, _MOST_AGES, _NEXT_ORDER, _LEAST_SHARE = 6e8, 2e7, 1.2, 1e-280
 # Powers of the largest entries of the columns that are tried as a dominating column.
 _SHAPES = (0.0, 0.25, 0.5, 0.75, 1.0)
@@ -482,7 +482,8 @@ def log_moments(column: np.ndarray, orders: np.ndarray, chain: Chain) -> np.ndar
         growths = before / rest
         growth = np.max(growths, axis=1)
         most = np.max(before, axis=1)
-        rest, scale = before / most[:, np.newaxis], scale + np.log(most)
+        # With p = 1, what is left of one start soon underflows beside that of another.
+        rest, scale = np.maximum(before / most[:, np.newaxis], _LEAST_SHARE), scale + np.log(most)
         # Nothing is lost by bounding all windows that are left by the last one.
         if np.all(left * np.log(growth / np.min(growths, axis=1)) <= _ALIKE * (scale + left * np.log(growth))):
             break
@@ -509,7 +510,9 @@ def _before_window(
     for r in range(bands - 1, -1, -1):
         joined = rest[:, apart - bands + r, np.newaxis] * ratios[r]
         after = joined if probability == 1 else (1 - probability) * after + probability * joined
-        terms = powers * np.log(after) + logs
+        # Where it underflows to 0, other points have far more.
+        with np.errstate(divide="ignore"):
+            terms = powers * np.log(after) + logs
         top = np.max(terms, axis=1)
         before[:, r] = np.exp((top + np.log(np.sum(np.exp(terms - top[:, np.newaxis]), axis=1))) / powers[:, 0])
     return before * (1 + _GROWTH_SLACK + bands * 2.0**-50)
@@ -649,4 +652,5 @@ def _add(mu: float, chain: Chain, bands: int, delta: float) -> float:
 def _of_moment(log: float, s: float, delta: float) -> float:
     """Returns ε at δ from a bound on log E[e^(sL)]: (1 − e^(ε − L))₊ is at most e^(s(L − ε))·s^s/(1 + s)^(1 + s)."""
     height = log - math.log(delta) + s * math.log(s) - (1 + s) * math.log1p(s)
-    return max(0.0, height / s * (1 + _SLACK) + _LOG_SLACK)
+    # The maximum of 0 and of NaN is 0.
+    return max(0.0, height / s * (1 + _SLACK) + _LOG_SLACK) if height < math.inf else math.inf
