@@ -100,6 +100,12 @@ def test_the_number_of_runs_has_its_distribution(mean, shape):
     assert generating(search, 1)(1.0) == pytest.approx(mean, rel=1e-9)
 
 
+@pytest.mark.parametrize(("mean", "shape"), [(116, math.inf), (1000, math.inf), (500, 30.0), (1000, 1000.0)])
+def test_many_runs_are_drawn_though_few_are_less_likely_than_digits_tell(mean, shape):
+    search = tff_mf.Search(mean=mean, shape=shape)
+    assert all(mean / 4 < search.draw() < 4 * mean for _ in range(20))
+
+
 def test_one_run_is_no_search():
     alone = tff_mf.Search(mean=1)
     assert {alone.draw() for _ in range(20)} == {1}

@@ -138,8 +138,8 @@ class Search:
                 runs, probability = 1, (1 - gamma) / -gamma.ln()
             else:
                 runs, probability = 1, (1 - gamma) * shape / (gamma**-shape - 1)
-            # Beyond the last number that the digits can tell, there is none.
-            while place >= probability > _LEAST_PROBABILITY:
+            # Beyond the last number that the digits can tell, there is none; the first ones can be as unlikely.
+            while place >= probability and (probability > _LEAST_PROBABILITY or runs < self.mean):
                 place -= probability
                 probability *= mean / (runs + 1) if self.is_poisson else (1 - gamma) * (runs + shape) / (runs + 1)
                 runs += 1
