@@ -12,6 +12,7 @@ from tests.tff_mf import secret_rounds_oracle as oracle
 from tests.tff_mf.samplings import min_sep_directions, min_sep_level
 from tff_mf.accounting import b_min_sep
 from tff_mf.accounting.b_min_sep import Add, Chain, columns_of
+from tff_mf.accounting.betting import DirectionBound
 
 BANDED = tff_mf.BandedToeplitz(column=[1.0, 0.6])
 CHAINS = [(5, 2, 0.3), (6, 3, 0.2), (4, 4, 0.7), (6, 3, 1.0), (3, 5, 0.4)]
@@ -258,6 +259,8 @@ def test_moments_of_little_noise_and_many_rounds_are_numbers(rounds, min_sep, pr
 
 def test_what_is_no_number_is_no_bound():
     assert b_min_sep._of_moment(math.nan, 2.0, 1e-6) == b_min_sep._of_moment(math.inf, 2.0, 1e-6) == math.inf
+    known = DirectionBound(value=1.0, estimate=1.0, bound="unamplified")
+    assert known.or_proved(math.nan, "none") is known.or_proved(2.0, "larger") is known
 
 
 def windows_log_norm(column, order, probability, min_sep, windows, apart):

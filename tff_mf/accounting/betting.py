@@ -48,7 +48,8 @@ class DirectionBound:
 
     def or_proved(self, value: float, name: str) -> "DirectionBound":
         """Returns the smaller of this bound and of one that needs no samples."""
-        if value >= self.value:
+        # NaN is no bound.
+        if not value < self.value:
             return self
         # Not NumPy's number.
         return dataclasses.replace(self, value=float(value), estimate=float(value), bound=name)
