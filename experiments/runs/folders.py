@@ -126,11 +126,6 @@ def delete_keys(folder: pathlib.Path) -> None:
     (folder / CHECKPOINTS / COHORTS).unlink(missing_ok=True)
 
 
-def keep_mechanism(folder: pathlib.Path, mechanism: tff_mf.Mechanism) -> None:
-    """Saves the mechanism of a run in its folder."""
-    tff_mf.save(mechanism, folder / MECHANISM)
-
-
 def begun_mechanism(folder: pathlib.Path) -> tff_mf.Mechanism | None:
     """Returns the mechanism of the run in a folder, `None` if the run was stopped before it was saved."""
     path = folder / MECHANISM
@@ -252,39 +247,28 @@ def check_same(given: Mapping[str, Any], begun: Mapping[str, Any], *, run: str, 
         >>> check_same({"rounds": 8}, {"rounds": 8}, run="out")
         >>> check_same({}, {"rounds": 8}, run="out")  # doctest: +ELLIPSIS
         Traceback (most recent call last):
-        tff_mf.base.errors.InputValueError: rounds=… missing, a setting that the run in 'out' began with, 8: ...
+        tff_mf.base.errors.InputValueError: rounds=none is not the setting that the run in 'out' began with, 8: ...
         >>> check_same({"rounds": 9, "delta": 0.1}, {"rounds": 8, "delta": 0.2}, run="out")  # doctest: +ELLIPSIS
         Traceback (most recent call last):
         tff_mf.base.errors.InputValueError: rounds=9 is not the setting that the run in 'out' began with, 8; nor is \
 delta=0.1, where it has 0.2: ...
     """
-    flat_now, flat_then = _flat(given), _flat(begun)
-    changed = [
-        (name, flat_now.get(name, _NOT_THERE), flat_then.get(name, _NOT_THERE))
-        for name in {**flat_now, **flat_then}
-        if flat_now.get(name) != flat_then.get(name)
-    ]
+    now, then = _flat(given), _flat(begun)
+    changed = [name for name in {**now, **then} if now.get(name) != then.get(name)]
     # The one that comes first in the message is what the user changed.
-    named = [each for each in changed if each[0] not in derived] or sorted(
-        changed, key=lambda change: derived.index(change[0])
-    )
+    named = [name for name in changed if name not in derived] or sorted(changed, key=derived.index)
     if not named:
         return
-    (name, now, then), *others = named
-    first = f"{name}=… missing, a" if now is _NOT_THERE else f"{name}={now!r} is not the"
-    before = "which has none" if then is _NOT_THERE else repr(then)
-    more = "".join(
-        f"; nor is {name}={'…' if now is _NOT_THERE else repr(now)}, where it has "
-        f"{'none' if then is _NOT_THERE else repr(then)}"
-        for name, now, then in others
-    )
+
+    def of(settings: Mapping[str, Any], name: str) -> str:
+        return repr(settings[name]) if name in settings else "none"
+
+    name, *others = named
+    more = "".join(f"; nor is {other}={of(now, other)}, where it has {of(then, other)}" for other in others)
     raise InputValueError(
-        f"{first} setting that the run in {run!r} began with, {before}{more}: resume it with the same settings, "
-        "or start another run in another folder."
+        f"{name}={of(now, name)} is not the setting that the run in {run!r} began with, {of(then, name)}{more}: resume "
+        "it with the same settings, or start another run in another folder."
     )
-
-
-_NOT_THERE = object()
 
 
 def _flat(settings: Mapping[str, Any], inside: str = "") -> dict[str, Any]:

@@ -265,14 +265,11 @@ class RunSettings(PrivacySettings, kw_only=True):
                 f"adaptive_learning_rate={self.adaptive_learning_rate!r} needs adaptive_clipping, the part of the "
                 "updates that shall be below the clip norm."
             )
-        if (self.adaptive_clipping is None) == (self.adaptive_count_stddev is None):
-            return
-        given, missing = (
-            ("adaptive_count_stddev", "adaptive_clipping, the part of the updates that shall be below the clip norm")
-            if self.adaptive_clipping is None
-            else ("adaptive_clipping", "adaptive_count_stddev, the noise of the counts, which are part of ε")
-        )
-        raise InputValueError(f"{given}={getattr(self, given)!r} needs {missing}.")
+        if (self.adaptive_clipping is None) != (self.adaptive_count_stddev is None):
+            raise InputValueError(
+                f"adaptive_clipping={self.adaptive_clipping!r} goes with adaptive_count_stddev="
+                f"{self.adaptive_count_stddev!r}, the noise of the counts, which are part of ε: give both or neither."
+            )
 
     def check(self) -> None:
         """Refuses what can be refused before anything is optimized, trained or written."""

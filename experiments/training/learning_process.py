@@ -8,7 +8,6 @@ import tensorflow_federated as tff
 import tff_mf
 from tff_mf import queries
 from tff_mf.base import validation
-from tff_mf.base.errors import InputValueError
 from tff_mf.planning.by_name import RAMP_FLOOR
 
 from ... import aggregators
@@ -69,11 +68,6 @@ def _zeroed(
 
 
 def _adaptive_clipping(settings: RunSettings, privacy: tff_mf.Plan) -> queries.AdaptiveClipping | None:
-    if (settings.adaptive_clipping is None) != (privacy.adaptive_count_stddev is None):
-        raise InputValueError(
-            f"adaptive_clipping={settings.adaptive_clipping!r} of the settings and adaptive_count_stddev="
-            f"{privacy.adaptive_count_stddev!r} of the privacy plan go together: give both or neither."
-        )
     if settings.adaptive_clipping is None or privacy.adaptive_count_stddev_as_run is None:
         return None
     return queries.AdaptiveClipping(
