@@ -98,9 +98,7 @@ def prepare(
             rounds=privacy.rounds,
             seed=settings.seed,
         )
-        # Those in the log may stand for more than all clients.
-        named = {client for t in range(cohorts.rounds) for client in cohorts.cohort(t)}
-        population = max(population, privacy.deployed_population(len(named)))
+        population = reported_population(privacy, cohorts)
     if not without_epsilon:
         statements.check_statable(privacy, population=population)
     if settings.secret_cohorts:
@@ -122,6 +120,12 @@ def prepare(
         process=process,
         aggregator=aggregator,
     )
+
+
+def reported_population(privacy: tff_mf.Plan, cohorts: sampling.CohortPlan) -> int:
+    """Returns with how many clients a report compares δ: those in the log may stand for more than all clients."""
+    logged = {client for t in range(cohorts.rounds) for client in cohorts.cohort(t)}
+    return max(privacy.deployed_population(len(clients)) for clients in (cohorts.client_ids, logged))
 
 
 def _check_grid(privacy: tff_mf.Plan, cohorts: sampling.CohortPlan | None, language_task: Task) -> None:

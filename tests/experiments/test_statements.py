@@ -366,7 +366,7 @@ def test_clients_of_the_log_count_where_they_stand_for_more(small_data):
     settings = small_settings(plan)
     prepared = program.prepare(settings, plan, small_data)
     logged = len({client for t in range(4) for client in prepared.cohorts.cohort(t)})
-    population = program.reported_population(plan, prepared.cohorts, logged=True)
+    population = program.reported_population(plan, prepared.cohorts)
     assert population == logged * (clients // 2) // 2 > plan.deployed_population(len(prepared.cohorts.client_ids))
     at_most = dataclasses.replace(plan, delta=1 / population)
     with pytest.raises(tff_mf.InputError, match="delta"):
