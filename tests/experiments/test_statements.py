@@ -19,7 +19,6 @@ from tff_mf.experiments.data import TRAIN, client_ids
 from tff_mf.experiments.output import typed
 from tff_mf.experiments.runs import statements
 from tff_mf.experiments.runs.statements import Reason
-from tff_mf.experiments.sampling import ObservedParticipation
 from tff_mf.experiments.training import program
 from tff_mf.numerics import digits
 
@@ -199,18 +198,6 @@ def test_the_cohort_has_the_target_and_the_clients_that_trained_have_less():
         assert {none.epsilon, none.epsilon_as_run, none.zcdp_rho} == {math.inf}
         assert statement_of(none).startswith(begins)
         assert "ε≤" not in statement_of(none)
-
-
-@pytest.mark.parametrize(("min_sep", "most"), [(9, 3), (10, 4), (0, 3)])
-def test_planned_cohorts_that_break_the_schema_have_no_figure(min_sep, most):
-    # Nobody who came twice in one round is nobody who came twice.
-    seen = ObservedParticipation(min_sep=min_sep, max_participations=most)
-    with pytest.raises(
-        tff_mf.InputError, match=f"participation: .* observed min-sep {min_sep}, at most {most}"
-    ) as found:
-        statements.check_statable(planned(), observed=seen)
-    assert "ε≤" not in str(found.value)
-    statements.check_statable(planned(), observed=ObservedParticipation(min_sep=None, max_participations=1))
 
 
 @given(st.floats(1e-9, 1e300))
