@@ -7,13 +7,11 @@ their own are given by `--set`.
 import functools
 import inspect
 import tomllib
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 import rich_click as click
-from click import get_current_context
-from click.core import ParameterSource
 
 import tff_mf
 from tff_mf.base import required_packages, validation
@@ -213,14 +211,3 @@ def check_plot(file: str | None) -> None:
     from .. import plots
 
     plots.checked_path(file)
-
-
-def check_together(alone: Mapping[str, Collection[str]]) -> None:
-    """Refuses parameters beside an option that leaves out the usual work; `alone` has those that it goes with."""
-    context = get_current_context()
-    flags = {param.name or "": max(param.opts, key=len) for param in context.command.params}
-    given = [name for name in flags if context.get_parameter_source(name) is not ParameterSource.DEFAULT]
-    for name, goes_with in alone.items():
-        others = [flags[other] for other in given if other != name and other not in goes_with]
-        if name in given and others:
-            raise click.UsageError(f"{others[0]} does not go with {flags[name]}: leave one of them out.")

@@ -38,7 +38,8 @@ def export(run: str, out: str, model_only: bool, **more: Any) -> Answer:
     written as SavedModel and for TensorFlow Lite; none of the server's state is.
     """
     if model_only:
-        _options.check_together({"model_only": {"run", "out", "as_json"}})
+        if more["population"] is not None or more["task_name"] is not None:
+            raise click.UsageError("--model-only is for RUN and --out alone: devices are no part of a model.")
         return _of_model(pathlib.Path(run), pathlib.Path(out))
     required_packages.packages("Exporting", "tensorflow", "tensorflow_privacy", "tensorflow_federated")
     from ..output import progress

@@ -73,8 +73,7 @@ def _written(folder: pathlib.Path) -> Answer:
     from ..runs import statements
 
     begun = reports.has_begun(folder)
-    made = reports.write(folder, realised=begun)
-    reports.write_page(folder, made)
+    made = reports.write(folder, realised=begun, page=True)
     if not begun:
         click.echo("by its files, nothing has run here: this is a plan", err=True)
     refused = begun and made.claim.state == statements.REFUSED

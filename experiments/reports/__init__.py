@@ -378,23 +378,24 @@ def _pictures(folder: pathlib.Path) -> dict[str, bytes]:
     return drawn
 
 
-def write(folder: pathlib.Path, *, realised: bool) -> Report:
+def write(folder: pathlib.Path, *, realised: bool, page: bool = False) -> Report:
     """Builds a run's report, writes it as JSON and as Markdown, and returns it.
 
     Args:
         folder: The run's folder, with `run.json` and, for the final report, its logs.
         realised: Whether to write the final report; else the planned report.
+        page: Whether to write a web page too, which is written anew if there is one.
     """
     report = build(folder, realised=realised)
     as_json, as_markdown, as_html = _names(realised=realised)
     write_atomically(folder / as_json, report.as_text())
     write_atomically(folder / as_markdown, markdown(report))
-    if (folder / as_html).exists():
-        write_page(folder, report)
+    if page or (folder / as_html).exists():
+        _write_page(folder, report)
     return report
 
 
-def write_page(folder: pathlib.Path, report: Report) -> None:
+def _write_page(folder: pathlib.Path, report: Report) -> None:
     """Writes a report as a web page, with pictures where Matplotlib is installed."""
     drawn = _pictures(folder) if required_packages.is_installed("matplotlib") else {}
     _, _, as_html = _names(realised=report.kind == "realised")
