@@ -137,7 +137,7 @@ mechanism = "blt"
 server_learning_rate = "proposed"
 noise_multiplier = 1.5
 """
-GRID = RUN + '[[grid]]\nmechanism = ["identity", "blt"]\nseed = [1, 2]\n[[grid]]\nsampling = "timer"\n'
+GRID = RUN + '[[grid]]\nmechanism = ["identity", "blt"]\nseed = [1, 2]\n[[grid]]\nsampling = "single"\n'
 
 
 def as_toml(value):
