@@ -407,7 +407,9 @@ def plan_of_run(settings: CentralSettings, folder: pathlib.Path, *, resume: bool
     plan = tff_mf.Plan.load(folder) if begun else settings.plan(settings.build_mechanism())
     wrong = [] if without_epsilon else statements.violations(plan.epsilon, plan.delta, settings.examples)
     if wrong:
-        raise InputValueError(f"{wrong[0].field}: {wrong[0].text}. Change it, or train with without_epsilon.")
+        field = "delta" if wrong[0].field == "delta" else "noise_multiplier"
+        given = f"{field}={getattr(plan, field)!r}"
+        raise InputValueError(f"{given}: {wrong[0].text}. Change it, or train with without_epsilon.")
     return plan
 
 
