@@ -25,10 +25,7 @@ APPENDED = {
     "benchmarks/grid_charges.py": "--dimension 1000",
     "benchmarks/noise.py": "--only 'tree online, 2048 rounds' --dimension 1000",
     "benchmarks/normal_tables.py": "--out {folder}/tables.npz",
-    "benchmarks/papers.py banded-table-5": "",
-    "benchmarks/papers.py blt-table-1": "",
     "benchmarks/papers.py kairouz-table-2": "",
-    "benchmarks/papers.py kairouz-table-4": "",
     "benchmarks/tree_restarts.py": "",
 }
 NOT_RUN = [entry["line"] for entry in tomllib.loads((HERE / "tests/command_lines.toml").read_text())["not_run"]]
