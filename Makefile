@@ -14,7 +14,7 @@ FRAMEWORKS_READY := $(FRAMEWORKS)/.ready
 RELEASE := .venv-release
 RELEASE_READY := $(RELEASE)/.ready
 RESULTS := build/results
-CODE := setup.py tff_mf aggregators experiments tests benchmarks docs/swap.py docs/pipeline.py docs/least_squares.py docs/pictures.py \
+CODE := setup.py tff_mf aggregators experiments tests benchmarks docs/swap.py docs/pipeline.py docs/search.py docs/least_squares.py docs/pictures.py \
   docs/notebooks.py docs/site
 SOURCES := $(shell find tff_mf aggregators experiments -name '*.py')
 export TF_CPP_MIN_LOG_LEVEL ?= 2
