@@ -212,6 +212,7 @@ class _MadeUp(conformance.Updates):
         self.cohort = [_Client(data, 1.0) for data in examples[:_COHORT]]
         odd = {
             "a long update": self.long.data,
+            f"data that are {_SCALES[-1]:g} times as large": scaled(example, _SCALES[-1]),
             "NaN": scaled(example, np.nan),
             f"{_TIMES} times the examples": enlarged(self.long.data),
         }
