@@ -49,6 +49,9 @@ def forbidden(file):
         if package_of(file) != "tff_mf.noise.torch" and file.name != "torch.py":
             found += ["torch", "tff_mf.noise.torch"]
         name = package_of(file).removeprefix("tff_mf.")
+        if name == "conformance" and file.name == "adapters.py":
+            # Around the classes of others: it imports what they come with when one is judged.
+            return found
         if not any(f"{name}.".startswith(f"{each}.") for each in TENSORFLOW):
             found += ["tensorflow", "tensorflow_privacy", "tensorflow_probability"]
             found += [f"tff_mf.{inner}" for inner in TENSORFLOW]
