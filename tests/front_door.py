@@ -26,7 +26,7 @@ PAGE = "README.md"
 HEADER = ["noise for", "ε = 2"]
 MECHANISMS = ("blt", "identity")
 # A level of noise, the mechanisms at it, and their guarantee.
-GUARANTEE = re.compile(r"- ε = 2, ([a-z; ]+): Simulated: ε≤(\d+\.\d+) at δ=")
+GUARANTEE = re.compile(r"[-•] ε = 2, ([a-z; ]+): Simulated: ε≤(\d+\.\d+) at δ=")
 # What a line that was run, and everything that it started, has in its environment.
 MARK = "TFF_MF_FRONT_DOOR"
 LOGGED = re.compile(
