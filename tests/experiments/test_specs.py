@@ -144,7 +144,7 @@ def test_the_papers_delta_fits_the_population_of_their_simulated_cohorts(full):
     [
         ('[[grid]]\nlabel = "A"\nepsilon = 2.0\nclip_norm = [1.0, 2.0]\n', ["label='A'", "two different runs"]),
         ('[[grid]]\nlabel = ""\nepsilon = 2.0\n', ["label=''"]),
-        ('[[grid]]\npublished = { accuracy = "3" }\nepsilon = 2.0\n', ["published=", "number"]),
+        ('[[grid]]\npublished = { accuracy = "3" }\nepsilon = 2.0\n', ["published=", "'3'"]),
         ('[[grid]]\npreset = "choquette"\nepsilon = 2.0\n', ["preset='choquette'"]),
         ("[[grid]]\noptimize = { roundz = 2 }\nepsilon = 2.0\n", ["'roundz'", "'rounds'"]),
         ("[[grid]]\noptimize = { max_participations = 99 }\nepsilon = 2.0\n", ["99"]),

@@ -134,7 +134,7 @@ def test_keras_optimizers_of_tensorflow_privacy_draw_no_noise_from_other_queries
     )
     model.compile(optimizer, tf.keras.losses.MeanSquaredError(reduction="none"), run_eagerly=run_eagerly)
     # In a graph, Keras wraps the error.
-    with pytest.raises(Exception, match=r"tff_mf\.keras"):
+    with pytest.raises(Exception, match=r"tff_mf\.frameworks\.keras"):
         model.fit(tf.zeros([2, 1]), tf.zeros([2, 5]), batch_size=2, verbose=0)
 
 
