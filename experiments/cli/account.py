@@ -85,26 +85,29 @@ def account(
         level = tff_mf.guarantee(mechanism, rounds, secret, noise_multiplier=amplified_sigma, **more).at(delta=delta)
         if epsilon is not None:
             known = tff_mf.guarantee(mechanism, rounds, schema, noise_multiplier=amplified_sigma, **more)
-            facts |= {
-                "amplified_noise_multiplier": amplified_sigma,
-                "epsilon_if_cohorts_are_known": known.epsilon(delta),
-            }
-        facts |= {
-            "amplified_epsilon": level.epsilon,
-            "amplified_bound": level.theorem,
-            "amplified_failure": level.failure,
-            "amplified_statement": statements.amplified_line(level, sampling, rounds=rounds, **cohorts, grid=integers),
-        }
+            facts["amplified_noise_multiplier"] = amplified_sigma
+            facts["epsilon_if_cohorts_are_known"] = known.epsilon(delta)
+        facts["amplified_epsilon"], facts["amplified_bound"] = level.epsilon, level.theorem
+        facts["amplified_failure"] = level.failure
+        facts["amplified_statement"] = statements.amplified_line(
+            level, sampling, rounds=rounds, **cohorts, grid=integers
+        )
+    return _answer(facts, claim, title=_screens.title(file, mechanism), calibrated=epsilon is not None)
+
+
+def _answer(facts: dict[str, Any], claim: statements.Claim, *, title: str, calibrated: bool) -> Answer:
+    """Returns the screen and the JSON of the figures: without any ε where none may be stated."""
     refused = claim.state == statements.REFUSED
     hidden = [name for name in facts if name.removeprefix("amplified_").startswith("epsilon")] if refused else []
     shown = {
-        "mechanism": _screens.title(file, mechanism),
-        "participation": statements.bound_to(schema),
+        "mechanism": title,
+        "participation": claim.participation,
         **dict.fromkeys(("min_sep", "max_participations", "claim", "amplified_statement", "sensitivity_exact")),
         "sensitivity_rule": _screens.exactness(facts),
         **{name: "not stated" for name in hidden if math.isfinite(facts[name])},
     }
-    needed = "" if refused or epsilon is None else f"{_screens.line('noise_multiplier', sigma)}: "
+    sigma = _screens.line("noise_multiplier", facts["noise_multiplier"])
+    needed = f"{sigma}: " if calibrated and not refused else ""
     blocks = [
         f"{needed}{statements.line(claim)}",
         _screens.figures(facts, shown),
