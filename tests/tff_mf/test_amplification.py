@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from scipy import integrate, stats
 
 import tff_mf
-from tests.tff_mf.samplings import cyclic_epsilon, cyclic_event
+from tests.tff_mf import balls_in_bins_oracle
+from tests.tff_mf.samplings import bins_level, cyclic_epsilon, cyclic_event
 from tff_mf.accounting import bands_and_norm
 
 STACK_OVERFLOW = {"population": 342_477, "clients_per_round": 1000}
@@ -138,3 +139,12 @@ def test_cohorts_of_more_clients_than_a_grid_was_charged_for_are_refused():
         sampling.cohorts(1000, 20)
     of_three = tff_mf.BMinSep.of_population(min_sep=2, population=9, clients_per_round=3)
     assert len(of_three.cohorts(9, 4)) == 4
+
+
+def test_balls_in_bins_of_the_identity_are_just_above_quadrature():
+    """Of 7 rounds and 3 bins, one bin has 3 rounds, and others 2."""
+    found = bins_level(tff_mf.Identity(), 7, bins=3, noise_multiplier=2.0, delta=1e-5)
+    gram = np.diag([3.0, 2.0, 2.0]) / 4
+    exact = [balls_in_bins_oracle.quadrature(gram, found.epsilon, remove=each) for each in (True, False)]
+    # Its bound is one of samples, which claims a little more.
+    assert 0.85e-5 <= max(exact) <= 1e-5

@@ -9,7 +9,7 @@ import pytest
 
 import tff_mf
 from tests.tff_mf import balls_in_bins_oracle as oracle
-from tests.tff_mf.samplings import bins_level
+from tests.tff_mf.samplings import bins_level, bins_sigma
 from tff_mf.accounting import BallsInBinsEstimator, balls_in_bins_gram
 from tff_mf.accounting._bins_moments import Moments, _proven, central_moments, dominating_pair, moment_delta
 from tff_mf.accounting.balls_in_bins import Add, Remove, Sampler, Tilts
@@ -234,3 +234,34 @@ def test_errors_of_moments_include_those_of_the_covariance():
         moved, _ = central_moments(matrix + sign * 1e-6)
         assert np.all(np.abs(moved - values) <= errors)
     assert np.all(errors < 1e-3)
+
+
+@pytest.mark.parametrize(
+    "mechanism",
+    [
+        tff_mf.BandedToeplitz(column=[1.0, 0.5, -0.25]),
+        tff_mf.Banded(values=[[1.0] * 4, [0.5, 0.5, -0.125, 0.0]]),
+        tff_mf.Dense(matrix=np.eye(4) - 0.5 * np.eye(4, k=-2)),
+    ],
+    ids=lambda mechanism: mechanism.kind,
+)
+def test_entries_below_zero_count_as_if_they_were_above(mechanism):
+    columns = np.abs(mechanism.encoder(4)) @ np.tile(np.eye(2), 2).T
+    assert balls_in_bins_gram(mechanism, 4, bins=2) == pytest.approx(columns.T @ columns, rel=1e-12)
+
+
+@pytest.mark.once
+def test_sigma_agrees_with_epsilon():
+    run = {"bins": 3, "samples": 10_000}
+    sigma = bins_sigma(BANDED, 12, **run, epsilon=2.0, delta=1e-5)
+    found = bins_level(BANDED, 12, **run, noise_multiplier=sigma, delta=1e-5)
+    assert 1.96 < found.epsilon <= 2.0
+    assert found.failure <= 1e-8
+
+
+def test_estimates_of_zero_are_certified_as_well():
+    """With so much noise δ(0) is below δ."""
+    found = bins_level(BANDED, 12, bins=3, noise_multiplier=1e4, delta=1e-3, samples=2000)
+    assert found.epsilon == 0.0
+    found = bins_level(BANDED, 12, bins=3, noise_multiplier=900.0, delta=1e-3, samples=2000)
+    assert 0 <= found.epsilon < 0.01

@@ -402,3 +402,18 @@ def test_every_sum_fits(size):
         tff_mf.Grid(bits=bits, max_clients=2 ** (52 - bits) + 1)
     modulus = 2**grid.bits_per_coordinate
     assert modulus // 2 < 2 * largest + 1 <= modulus
+
+
+def test_the_charge_of_the_papers_model():
+    blt = tff_mf.BLT.production("b400")
+    charges = {
+        bits: grid_charge.charge(
+            blt, 2052, 6, noise_multiplier=7.379, grid=tff_mf.Grid(bits=bits, max_clients=100), dimension=LSTM
+        )
+        for bits in (16, 20)
+    }
+    assert charges[16].mu == pytest.approx(6.9e-4, rel=0.05)
+    assert charges[20].mu == pytest.approx(16 * charges[16].mu, rel=0.02)
+    root, deviation = math.sqrt(2052 * LSTM), 7.379 * 2**16
+    parts = root * (charges[16].error / deviation + math.sqrt(math.pi / 2) * charges[16].log_ratio)
+    assert charges[16].mu == pytest.approx(parts, rel=2e-3)

@@ -7,6 +7,7 @@ import dp_accounting
 import mpmath
 import numpy as np
 import pytest
+from dp_accounting.pld import PLDAccountant, privacy_loss_distribution, privacy_loss_mechanism
 from dp_accounting.rdp import rdp_privacy_accountant
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
@@ -299,3 +300,72 @@ def test_comparison_figures_are_infinite_if_not_computable():
     found = tff_mf.Guarantee(mu=1e30)
     assert found.epsilon(1e-6) > 1e59
     assert found.epsilon_by_pld(1e-6) == found.epsilon_from_zcdp(1e-6) == math.inf
+
+
+@given(st.floats(0.3, 20.0), st.floats(-9, -1).map(lambda exponent: 10.0**exponent))
+def test_closed_form_of_dp_accounting(sigma, delta):
+    epsilon = tff_mf.epsilon(tff_mf.Identity(), 10, ONCE, noise_multiplier=sigma, delta=delta)
+    assume(epsilon > 0)
+    theirs = privacy_loss_mechanism.GaussianPrivacyLoss(sigma).get_delta_for_epsilon(epsilon)
+    # dp-accounting subtracts two tails, and is only accurate to their rounding error.
+    assert theirs == pytest.approx(delta, rel=1e-9, abs=1e-15)
+
+
+@pytest.mark.parametrize("sigma", [0.5, 1.0, 4.22468, 20.0])
+def test_pld_of_the_event_rounds_up(sigma):
+    accountant = PLDAccountant(value_discretization_interval=1e-4)
+    accountant.compose(tff_mf.guarantee(B400, 2350, FIVE, noise_multiplier=sigma * 5).dp_event())
+    theirs = accountant.get_epsilon(1e-6)
+    ours = tff_mf.epsilon(B400, 2350, FIVE, noise_multiplier=sigma * 5, delta=1e-6)
+    assert ours * (1 - 1e-6) <= theirs <= ours + 1e-3
+
+
+@pytest.mark.parametrize(
+    ("rho", "half", "epsilon"),
+    [
+        (0.29, 5e-3, 4.82),
+        (0.16, 5e-3, 3.46),
+        (0.94, 5e-3, 9.29),
+        (0.20, 5e-3, 3.93),
+        (2.45e-2, 5e-5, 1.32),
+        (2.23e-2, 5e-5, 1.25),
+        (1.40e-2, 5e-5, 0.98),
+        (1.33, 5e-3, 11.27),
+        (1.11, 5e-3, 10.19),
+        (0.75, 5e-3, 8.19),
+    ],
+)
+def test_epsilon_of_the_production_runs_from_their_rho(rho, half, epsilon):
+    """McMahan et al. (2024), table 2: within the rounding of both columns; ρ = 0.1535 is printed as 0.16 there."""
+    low, high = (tff_mf.Guarantee(mu=math.sqrt(2 * each)).epsilon(1e-10) for each in (rho - 2 * half, rho + half))
+    assert low - 0.005 <= epsilon <= high + 0.005
+
+
+@pytest.mark.parametrize("delta", [1e-12, pytest.param(1e-8, marks=pytest.mark.once), 1e-5])
+def test_epsilon_agrees_with_privacy_loss_distributions(delta):
+    for target in np.geomspace(0.01, 100, 16):
+        sigma = tff_mf.calibrate_noise_multiplier(tff_mf.Identity(), 1, ONCE, epsilon=target, delta=delta)
+        found = tff_mf.guarantee(tff_mf.Identity(), 1, ONCE, noise_multiplier=sigma)
+        ours = found.epsilon(delta)
+        # On a grid unrelated to ours; dp-accounting rounds up between its points.
+        theirs = privacy_loss_distribution.from_gaussian_mechanism(
+            sigma, value_discretization_interval=target / (3000 * math.sqrt(2))
+        )
+        theirs = theirs.get_epsilon_for_delta(delta)
+        assert ours == pytest.approx(theirs, rel=2e-6)
+        # With ε on its grid nothing is rounded up.
+        assert ours == pytest.approx(found.epsilon_by_pld(delta), abs=1e-6)
+        assert ours >= found.epsilon_by_pld(delta) - 1e-9
+        assert ours <= target
+
+
+@pytest.mark.parametrize(
+    ("noise", "epoch", "epochs", "published"),
+    [(0.149, 1600, 1, 364.74), (1.49, 342, 5, 33.80), (7.53, 68, 24, 10.53), (24.29, 22, 77, 4.57)],
+)
+def test_restarts_of_every_epoch_have_the_epsilon_of_kairouz(noise, epoch, epochs, published):
+    """Table 5 of Kairouz et al. (2021): one tree an epoch, in the conversion from ρ of its time. Tightly, ε is less."""
+    schema, trees = tff_mf.MinSep(min_sep=epoch, max_participations=epochs), tff_mf.Tree(epoch, variant="online")
+    run = tff_mf.guarantee(trees, epoch * epochs, schema, noise_multiplier=noise, restart_every=epoch)
+    assert run.zcdp_rho + 2 * math.sqrt(run.zcdp_rho * math.log(1e6)) == pytest.approx(published, abs=0.0051)
+    assert run.epsilon(1e-6) < published

@@ -130,3 +130,14 @@ def test_noise_that_would_be_divided_down_to_nothing_is_refused(mechanism, stdde
     with pytest.raises(tff_mf.InputError, match="diagonal of C"):
         streams.build_stream(mechanism, dimension=3, stddev=stddev)
     streams.build_stream(mechanism, dimension=3, stddev=0.0)
+
+
+def test_a_forked_process_draws_other_keys():
+    stream = streams.build_stream(tff_mf.Identity(), dimension=2, stddev=1.0)
+    state, (read, write) = stream.init(), os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.write(write, stream.next(state)[1]["keys"].tobytes())
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert os.read(read, 16) != stream.next(state)[1]["keys"].tobytes()

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import tff_mf
+from tests.tff_mf.samplings import cyclic_event
 from tff_mf.accounting import grid_charge
 from tff_mf.mechanisms import Recursion, of_kind
 from tff_mf.mechanisms.recursion import DRAWN, NEW, Case
@@ -15,9 +16,19 @@ from .mechanism_laws import GRID, MechanismLaws, largest_norm
 from .outside import any_matrix, geometric, geometric_class, geometric_with_a_recursion, mixed_matrix, with_diagonals
 
 SCHEMA = tff_mf.MinSep(min_sep=3, max_participations=3)
-
-
+TWIN = tff_mf.BLT(theta=[0.75], omega=[0.5])
 THREE = np.array([1.0, 0.5, 0.25])
+
+
+class TestOurs(MechanismLaws):
+    """The mechanisms of this package obey the laws."""
+
+    @pytest.fixture(autouse=True)
+    def _of_each_kind(self, make_mechanism):
+        self.make = make_mechanism
+
+    def make(self, rounds):
+        raise NotImplementedError
 
 
 class TestMatrix(MechanismLaws):
@@ -270,3 +281,33 @@ def test_a_theorem_about_bands_takes_no_grid_with_a_recursion_from_outside():
             tff_mf.epsilon(mechanism, 4, sampling, **on_grid)
     bins = tff_mf.BallsInBins(groups=2, clients_per_round=2)
     assert 0 < tff_mf.epsilon(mechanism, 4, bins, **on_grid) < np.inf
+
+
+def test_a_banded_outsider_is_amplified_by_its_bands():
+    outsider = with_diagonals(lambda n: np.outer([1.0, 0.5], np.ones(n)), count=2)
+    found, expected = (
+        cyclic_event(each, 8, population=100, clients_per_round=5, noise_multiplier=1)
+        for each in (outsider, tff_mf.BandedToeplitz(column=[1.0, 0.5]))
+    )
+    assert found == expected
+
+
+def test_an_outsider_has_a_charge_near_that_of_the_same_blt():
+    ours, theirs = (
+        grid_charge.charge(each, 40, 4, noise_multiplier=1.0, grid=GRID, dimension=1000)
+        for each in (TWIN, geometric_with_a_recursion())
+    )
+    assert theirs.mu == pytest.approx(ours.mu)
+    assert ours.sensitivity == 0 < theirs.sensitivity < 1e-8
+
+
+def test_a_search_is_not_repeated_until_it_is_lucky():
+    asked = {"epsilon": 1.0, "delta": 1e-3, "samples": 2000}
+    for mechanism, rounds, sampling in (
+        (geometric(), 8, tff_mf.BallsInBins(groups=4)),
+        (tff_mf.BandedToeplitz(column=[1.0, 0.5]), 4, tff_mf.BMinSep(min_sep=2, probability=0.2)),
+    ):
+        found = {tff_mf.calibrate_noise_multiplier(mechanism, rounds, sampling, **asked) for _ in range(2)}
+        assert len(found) == 1
+        given = {"noise_multiplier": found.pop(), "delta": 1e-3, "samples": 2000}
+        assert tff_mf.epsilon(mechanism, rounds, sampling, **given) <= 1.0

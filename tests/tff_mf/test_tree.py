@@ -133,3 +133,12 @@ def test_a_million_rounds_have_a_sensitivity():
     tree = tff_mf.Tree(10**6, variant="full")
     schema = tff_mf.MinSep(min_sep=10**5, max_participations=10)
     assert tff_mf.sensitivity(tree, 10**6, schema) > tff_mf.sensitivity(tree, 10**6, tff_mf.SingleParticipation())
+
+
+@pytest.mark.parametrize(
+    ("max_participations", "free", "rounds", "expected"),
+    [(1, 7, 8, 4), (3, 3, 9, 11), (3, 2, 7, 9), (8, 2, 24, 88), (4, 127, 512, 56)],
+)
+def test_it_agrees_with_the_accountant_of_tensorflow_privacy(max_participations, free, rounds, expected):
+    # Its separation counts the rounds in between: tree_aggregation_accountant of TensorFlow Privacy 0.9.0.
+    assert tree_nodes.min_sep(rounds, free + 1, max_participations) == expected
