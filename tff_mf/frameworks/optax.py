@@ -19,15 +19,7 @@ import numpy as np  # noqa: E402
 import optax  # noqa: E402
 from jax.experimental import io_callback  # noqa: E402
 
-from tff_mf.frameworks._central import (  # noqa: E402
-    check_central,
-    check_integers,
-    check_places,
-    check_units,
-    noise_of,
-    scales,
-    unit_of,
-)
+from tff_mf.frameworks import _central  # noqa: E402
 from tff_mf.noise.jax import NoiseState, NoiseStream, build_stream  # noqa: E402
 from tff_mf.planning import Plan  # noqa: E402
 
@@ -102,8 +94,8 @@ def _on_grid(flat: list[jax.Array], clip_norm: float, present: jax.Array | None,
     """Returns the terms of a sum as whole numbers in float64, `[batch, size]` each."""
     if not jax.config.read("jax_enable_x64"):
         raise InputValueError(f"grid={grid!r} needs float64: call jax.config.update('jax_enable_x64', True) first.")
-    check_places(len(flat[0]), grid)
-    scale, aim = scales(clip_norm, grid, sum(leaf.shape[1] for leaf in flat))
+    _central.check_places(len(flat[0]), grid)
+    scale, aim = _central.scales(clip_norm, grid, sum(leaf.shape[1] for leaf in flat))
     factors = jnp.minimum(scale, aim / jnp.sqrt(_squares(flat)))[:, np.newaxis]
     # Barriers: numbers that are computed twice might differ in what is checked and what is added up.
     terms = jax.lax.optimization_barrier([jnp.round(leaf.astype(jnp.float64) * factors) for leaf in flat])
@@ -151,11 +143,13 @@ def correlated_noise(plan: Plan) -> optax.GradientTransformation:
     Raises:
         InputValueError: If it has restarts, adaptive clipping, fewer parameters, or simulates a larger cohort.
     """
-    check_central(plan)
+    _central.check_central(plan)
 
     @functools.cache
     def stream(dimension: int) -> NoiseStream:
-        return build_stream(plan.mechanism, dimension=dimension, **noise_of(plan, dimension)).limited_to(plan.rounds)
+        return build_stream(plan.mechanism, dimension=dimension, **_central.noise_of(plan, dimension)).limited_to(
+            plan.rounds
+        )
 
     def init(params: Any) -> NoiseState:
         _check_whole(params)
@@ -164,7 +158,7 @@ def correlated_noise(plan: Plan) -> optax.GradientTransformation:
     def update(updates: Any, state: NoiseState, params: Any = None) -> tuple[Any, NoiseState]:
         _check_whole(updates)
         leaves, tree = jax.tree.flatten(updates)
-        check_units({str(leaf.dtype) for leaf in leaves}, plan)
+        _central.check_units({str(leaf.dtype) for leaf in leaves}, plan)
         # Sums on a grid are float64, which weights rarely are.
         kinds = [jnp.float32 if leaf.dtype == jnp.float64 else leaf.dtype for leaf in leaves]
         kinds = kinds if params is None else [leaf.dtype for leaf in jax.tree.leaves(params)]
@@ -174,7 +168,9 @@ def correlated_noise(plan: Plan) -> optax.GradientTransformation:
         row, state = stream(_dimension(updates)).next(state)
         parts = jnp.split(row, [sum(leaf.size for leaf in leaves[:end]) for end in range(1, len(leaves))])
         noised = [
-            ((leaf.astype(row.dtype) + noise.reshape(leaf.shape)) * unit_of(plan) / plan.clients_per_round).astype(kind)
+            (
+                (leaf.astype(row.dtype) + noise.reshape(leaf.shape)) * _central.unit_of(plan) / plan.clients_per_round
+            ).astype(kind)
             for leaf, noise, kind in zip(leaves, parts, kinds, strict=True)
         ]
         return jax.tree.unflatten(tree, noised), state
@@ -191,7 +187,7 @@ def _refused(leaves: list[jax.Array], plan: Plan) -> Any:
         fit &= jnp.all((leaf == jnp.trunc(leaf)) & (jnp.abs(leaf) <= largest))
 
     def check(fit: Any) -> Any:
-        check_integers(bool(fit), plan)
+        _central.check_integers(bool(fit), plan)
         return np.int32(0)
 
     return (

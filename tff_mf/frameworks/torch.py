@@ -14,15 +14,7 @@ required_packages.packages("tff_mf.frameworks.torch", "torch")
 
 import torch  # noqa: E402
 
-from tff_mf.frameworks._central import (  # noqa: E402
-    check_central,
-    check_integers,
-    check_places,
-    check_units,
-    noise_of,
-    scales,
-    unit_of,
-)
+from tff_mf.frameworks import _central  # noqa: E402
 from tff_mf.noise.torch import build_stream  # noqa: E402
 from tff_mf.planning import Plan  # noqa: E402
 
@@ -86,8 +78,8 @@ def clipped_sum(
         factors = torch.where(taken & (factors >= _SMALLEST_FACTOR), factors, 0.0).to(torch.float32)
         terms = [torch.where((factors > 0)[:, None], leaf * factors[:, None], 0.0) for leaf in wide]
     else:
-        check_places(len(norms), grid)
-        scale, aim = scales(clip_norm, grid, sum(leaf.shape[1] for leaf in wide))
+        _central.check_places(len(norms), grid)
+        scale, aim = _central.scales(clip_norm, grid, sum(leaf.shape[1] for leaf in wide))
         factors = torch.clamp(aim / norms, max=scale)
         terms = [torch.round(leaf.to(torch.float64) * factors[:, None]) for leaf in wide]
         # What rounding has made too long is made shorter, and rounded towards zero.
@@ -139,7 +131,7 @@ class CorrelatedNoise:
     """
 
     def __init__(self, plan: Plan, parameters: Iterable[torch.nn.Parameter], **settings: Any) -> None:
-        check_central(plan)
+        _central.check_central(plan)
         self._plan = plan
         self._parameters = [parameter for parameter in parameters if parameter.requires_grad]
         if not self._parameters:
@@ -151,7 +143,7 @@ class CorrelatedNoise:
         self._stream = build_stream(
             plan.mechanism,
             dimension=dimension,
-            **noise_of(plan, dimension),
+            **_central.noise_of(plan, dimension),
             **{"device": devices.pop(), **settings},
         ).limited_to(plan.rounds)
         self._state = self._stream.init()
@@ -175,14 +167,16 @@ class CorrelatedNoise:
         expected, shapes = ([tuple(tensor.shape) for tensor in tensors] for tensors in (self._parameters, sums))
         if shapes != expected:
             raise InputValueError(f"sums of the shapes {shapes} must be shaped like the parameters, {expected}.")
-        check_units({str(tensor.dtype).removeprefix("torch.") for tensor in sums}, self._plan)
+        _central.check_units({str(tensor.dtype).removeprefix("torch.") for tensor in sums}, self._plan)
         grid = self._plan.grid
         if grid is not None:
-            check_integers(all(bool(_fit(tensor, grid)) for tensor in sums), self._plan)
+            _central.check_integers(all(bool(_fit(tensor, grid)) for tensor in sums), self._plan)
         row, self._state = self._stream.next(self._state)
         parts = row.split([tensor.numel() for tensor in self._parameters])
         means = [
-            (total.to(row.dtype) + noise.reshape(total.shape)) * unit_of(self._plan) / self._plan.clients_per_round
+            (total.to(row.dtype) + noise.reshape(total.shape))
+            * _central.unit_of(self._plan)
+            / self._plan.clients_per_round
             for total, noise in zip(sums, parts, strict=True)
         ]
         for parameter, mean in zip(self._parameters, means, strict=True):
