@@ -182,6 +182,14 @@ def test_central_training_states_no_epsilon_of_a_search():
         tff_mf.Order.of(plan, examples=300)
 
 
+@pytest.mark.parametrize("more", [{"noise_multiplier": 0.0}, {"noise_multiplier": 1.0, "insecure_seed": 3}], ids=str)
+def test_a_plan_without_an_epsilon_is_shown(more):
+    run = {"mechanism": "identity", "rounds": 30, "clients_per_round": 10, "delta": 1e-6, "population": 300}
+    plan = tff_mf.plan(**run, **more, search=tff_mf.Search(mean=8))
+    assert plan.epsilon == math.inf
+    assert "runs on average" not in str(plan)
+
+
 @pytest.mark.parametrize("shape", [0.0, math.inf])
 def test_a_plan_has_both_epsilons_and_is_saved(tmp_path, shape):
     setting = {"population": 600, "clients_per_round": 20, "rounds": 30, "delta": 1e-6, "epsilon": 8.0}

@@ -426,7 +426,7 @@ class Plan:
         if self.cohort != self.clients_per_round:
             as_run = digits.rounded_up(self.epsilon_as_run)
             lines["simulates"] = f"{self.cohort:,} clients a round; of those that train, epsilon_as_run={as_run}"
-        if self.search is not None and not self.insecure:
+        if self.search is not None and math.isfinite(self.epsilon):
             of_run = digits.rounded_up(dataclasses.replace(self.guarantee, search=None).epsilon(self.delta))
             without = dataclasses.replace(self, search=None).calibrated(self.epsilon).noise_multiplier
             lines["search"] = (
