@@ -1,7 +1,7 @@
 """Recomputes printed figures of the papers that need no training: `python benchmarks/papers.py [--csv] [NAME ...]`.
 
-Without names, all checks that take seconds. docs/papers.md says which table or figure each belongs to. `--csv` prints
-rows of docs/results/papers.csv.
+Without names, all checks that take seconds. docs/results/tables.csv says which table or figure each belongs to. `--csv`
+prints rows of docs/results/papers.csv.
 """
 
 import csv

@@ -96,7 +96,7 @@ def command_lines() -> Iterator[list[str]]:
     for path in (DOCS / "tutorials").glob("*.ipynb"):
         for cell in json.loads(path.read_text())["cells"]:
             text += "".join(cell["source"]).replace("!tff-mf", "tff-mf") + "\n"
-    for path in (DOCS / "papers.md", DOCS / "results" / "figures.csv"):
+    for path in (DOCS / "papers.md", DOCS / "results" / "tables.csv"):
         for line in re.findall(r"`tff-mf ((?:show|optimize|account|plan|train) [^`]+)`", path.read_text()):
             text += f"tff-mf {line}\n"
     for line in re.findall(r"^tff-mf (.*)$", re.sub(r" *\\\n *", " ", text), re.M):

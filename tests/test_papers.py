@@ -1,6 +1,5 @@
-"""docs/papers.md and results/figures.csv name every table and figure; theirs are what benchmarks/papers.py computes."""
+"""docs/results/tables.csv names every table and figure; its numbers are what benchmarks/papers.py computes."""
 
-import collections
 import csv
 import importlib
 import pathlib
@@ -12,10 +11,9 @@ import pytest
 from tff_mf.experiments import compare
 
 HERE = pathlib.Path(__file__).parent.parent
-TABLES = (HERE / "docs" / "papers.md").read_text()
-with (HERE / "docs" / "results" / "figures.csv").open(newline="") as file:
-    FIGURES = list(csv.DictReader(file))
-PAGE = "\n".join([TABLES, *(row["command"] for row in FIGURES)])
+with (HERE / "docs" / "results" / "tables.csv").open(newline="") as file:
+    ENTRIES = list(csv.DictReader(file))
+PAGE = "\n".join([(HERE / "docs" / "papers.md").read_text(), *(row["command"] for row in ENTRIES)])
 with (HERE / "docs" / "results" / "papers.csv").open(newline="") as file:
     RESULTS = [tuple(row.values()) for row in csv.DictReader(file)]
 
@@ -28,22 +26,21 @@ NUMBERS = {"Kairouz": (14, 7), "Denisov": (6, 4), "Choquette-Choo": (13, 7), "Mc
 STATES = ("reproduced", "runnable", "impossible")
 
 
-def entries():
-    """Returns for each paper the name and the state of each row."""
-    found = collections.defaultdict(list)
-    for row in FIGURES:
-        found[row["paper"]].append((row["figure"], row["status"]))
-    for section in TABLES.split("\n### ")[1:]:
-        found[section.split(" et al.")[0]] += re.findall(r"^\| (Table \d+) \| .+? \| \*\*(\w+)\*\* \|", section, re.M)
-    return found
-
-
 @pytest.mark.parametrize("paper", NUMBERS)
 def test_every_table_and_figure_has_one_state(paper):
     figures, tables = NUMBERS[paper]
     names = [f"Figure {each + 1}" for each in range(figures)] + [f"Table {each + 1}" for each in range(tables)]
-    assert [name for name, _ in entries()[paper]] == names
-    assert {state for _, state in entries()[paper]} <= set(STATES)
+    rows = [row for row in ENTRIES if row["paper"] == paper]
+    assert [row["name"] for row in rows] == names
+    assert {row["status"] for row in rows} <= set(STATES)
+
+
+def test_the_page_counts_the_states():
+    table = PAGE.split("| paper | reproduced |")[1].split("\n\n")[0]
+    for paper in NUMBERS:
+        (counts,) = re.findall(rf"^\| {paper} et al\. .*? \| (\d+) \| (\d+) \| (\d+) \|$", table, re.M)
+        states = [row["status"] for row in ENTRIES if row["paper"] == paper]
+        assert [int(count) for count in counts] == [states.count(state) for state in STATES]
 
 
 def shown(name):

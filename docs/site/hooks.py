@@ -29,7 +29,7 @@ OUTSIDE = {
     "CHANGELOG.md": "changelog.md",
 }
 # Tables of docs/results that are pages of the site, too, and their titles.
-TABLES = {"frontier.csv": "Error over memory", "figures.csv": "The papers' figures"}
+TABLES = {"frontier.csv": "Error over memory", "tables.csv": "The papers' tables and figures"}
 # What a page of the reference has beside the public names of its module.
 ALSO = {
     # Functions in modules of the same name.

@@ -23,9 +23,9 @@ from ._screens import Answer
 def compare(spec: str, dry_run: bool, dataset: str | None, out: str | None, jobs: int) -> Answer:
     """Train with every combination of a grid, and compare the results in a table and two pictures.
 
-    SPEC is a TOML file with the grid, or a name of a paper's table or figure, which docs/papers.md lists. Finished runs
-    are not repeated, so that an interrupted comparison continues. --dataset takes the place of the specified data set;
-    --out is runs/ and the name of the specification if not given. Exit status 1 if a run failed.
+    SPEC is a TOML file with the grid, or a name of a paper's table or figure, which docs/experiments.md lists. Finished
+    runs are not repeated, so that an interrupted comparison continues. --dataset takes the place of the specified data
+    set; --out is runs/ and the name of the specification if not given. Exit status 1 if a run failed.
     """
     return _compared(spec, dataset=dataset, out=out, jobs=jobs, dry_run=dry_run)
 
