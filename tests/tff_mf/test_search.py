@@ -1,6 +1,8 @@
 """An ε that counts the search for settings: against exact densities, dp-accounting, and what was drawn."""
 
 import dataclasses
+import decimal
+import itertools
 import math
 
 import dp_accounting
@@ -104,6 +106,30 @@ def test_the_number_of_runs_has_its_distribution(mean, shape):
 def test_many_runs_are_drawn_though_few_are_less_likely_than_digits_tell(mean, shape):
     search = tff_mf.Search(mean=mean, shape=shape)
     assert all(mean / 4 < search.draw() < 4 * mean for _ in range(20))
+
+
+@pytest.mark.parametrize("mean", [1.5, 8, 30])
+@pytest.mark.parametrize("shape", [0, 5e-324, 1e-300, 1e-58, 1e-30, 1e-9, 0.3, 1, 30, math.inf])
+def test_rounding_does_not_change_the_number_of_runs(mean, shape, monkeypatch):
+    # Numbers on both sides of the sums of P(K = k), which are computed with many more digits than there are.
+    search, drawn = tff_mf.Search(mean=mean, shape=shape), []
+    with decimal.localcontext(decimal.Context(prec=500)):
+        expected, eta, gamma = map(decimal.Decimal, (mean, shape, search.gamma))
+        if search.is_poisson:
+            chances = [(-expected).exp() * expected**k / math.factorial(k) for k in range(6)]
+        elif shape == 0:
+            chances = [-((1 - gamma) ** k) / (k * gamma.ln()) for k in range(1, 7)]
+        else:
+            factors = [math.prod((k + eta) / (k + 1) for k in range(1, runs)) * eta for runs in range(1, 7)]
+            chances = [factor * (1 - gamma) ** k / (gamma**-eta - 1) for k, factor in enumerate(factors, start=1)]
+        sums = list(itertools.accumulate(chances))
+        places = [total + side for total in sums for side in (-decimal.Decimal("1e-40"), decimal.Decimal("1e-40"))]
+        numbers = [int(place * 2**256) for place in places]
+    for number in numbers:
+        monkeypatch.setattr("os.urandom", lambda count, number=number: number.to_bytes(count, "big"))
+        drawn.append(search.draw())
+    first = 0 if search.is_poisson else 1
+    assert drawn == [first + k + after for k in range(6) for after in (0, 1)]
 
 
 def test_one_run_is_no_search():

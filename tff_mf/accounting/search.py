@@ -129,7 +129,9 @@ class Search:
 
     def draw(self) -> int:
         """Returns a number of runs, from the randomness of the system. Keep it secret, and never draw it again."""
-        with decimal.localcontext(decimal.Context(prec=_DIGITS)):
+        # γ^−η is so near 1 for a small η that their difference needs as many digits more.
+        digits = _DIGITS - min(0, decimal.Decimal(self.shape).adjusted()) if self.shape else _DIGITS
+        with decimal.localcontext(decimal.Context(prec=digits)):
             place = decimal.Decimal(int.from_bytes(os.urandom(_BYTES), "big")) / 2 ** (8 * _BYTES)
             mean, shape, gamma = map(decimal.Decimal, (self.mean, self.shape, self.gamma))
             if self.is_poisson:
