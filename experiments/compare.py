@@ -20,7 +20,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Annotated, Any, Generic, TypeVar
 
 import msgspec
@@ -62,9 +62,9 @@ _TRAIN = "import sys; from tff_mf.experiments.cli import main; sys.argv[0] = 'tf
 _LIBC, _PR_SET_PDEATHSIG = ctypes.CDLL(None), 1
 _PAPERS = "test_accuracy"
 _BASELINE = "the most frequent word"
-_CHOSEN = (
-    "its best by smoothed validation accuracy (the mean of the evaluations in the last 400 rounds, or in the last "
-    "fifth of the rounds if that is less)"
+SMOOTHED = (
+    "smoothed validation accuracy (the mean of the evaluations in the last 400 rounds, or in the last fifth of the "
+    "rounds if that is less)"
 )
 
 _Settings = TypeVar("_Settings")
@@ -111,6 +111,7 @@ class Specification(Record, Generic[_Settings]):
         paper: The paper and its table.
         notes: What a reader of the results should know.
         preset: The preset that all grids are laid over.
+        search: Settings that are drawn at random for each run, in place of a grid: see `search`.
     """
 
     title: str | None = None
@@ -119,6 +120,7 @@ class Specification(Record, Generic[_Settings]):
     preset: str | None = None
     run: _Settings | None = None
     grid: Annotated[Sequence[dict[str, Any]], Meta(min_length=1)] = ({},)
+    search: dict[str, Any] | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -149,7 +151,7 @@ class PlannedRun:
 
 def about(path: pathlib.Path) -> dict[str, str]:
     """Returns what a specification says about itself: `title`, `paper` and `notes`, as far as it has them."""
-    content = _content(path)
+    content = content_of(path)
     texts = {"title": content.title, "paper": content.paper, "notes": content.notes}
     return {key: " ".join(text.split()) for key, text in texts.items() if text}
 
@@ -164,13 +166,22 @@ def read(
         data_of: Files of the data sets, whose names become part of the run's name: other data make another run.
         dataset: Data set of all runs, in place of the file's.
     """
-    content = _content(path)
+    content = content_of(path)
     elsewhere = Layer.of({} if dataset is None else {"dataset": dataset}, FLAG)
     runs = [run for grid in content.grid for run in _runs_of(grid, content, elsewhere, path)]
+    for run in runs:
+        if (run.settings.search is None) != (content.search is None):
+            raise InputValueError(
+                f"{path}: search={run.settings.search!r}, the mean number of runs, goes with a table [search] of what "
+                "each draws, since runs that are all compared are no search: give both or neither."
+            )
+    if content.search is not None and len(runs) > 1:
+        raise InputValueError(f"{path}: [search] draws its settings, and {len(runs)} runs are listed: give no lists.")
     return _named(runs, data_of or {})
 
 
-def _content(path: pathlib.Path) -> Specification:
+def content_of(path: pathlib.Path) -> Specification:
+    """Returns what a specification says."""
     return typed.convert(read_toml(path), typed.file_of(Specification, RunSettings), str(path))
 
 
@@ -275,13 +286,14 @@ def run_comparison(
     folders.continued_folder(out)
     data_of = {name: data_file(name).absolute() for name in sorted(datasets)}
     planned = read(spec, data_of, dataset=dataset)
-    for name in ("runs", "configurations", "mechanisms", "logs"):
-        (out / name).mkdir(exist_ok=True)
     # The processes of the runs inherit the lock: those of a comparison that was killed have to end first.
     with files.held(out / ".lock", lambda: _say("waiting for another comparison in this folder to end")) as lock:
         for run in planned:
-            _configure(run, data_of[run.settings.dataset], out)
-        failed = run_missing(planned, out, at_once=jobs, lock=lock)
+            configure(run, data_of[run.settings.dataset], out)
+        waiting = [run for run in planned if not is_done(out, run.name)]
+        _say(f"{len(planned)} runs, {len(planned) - len(waiting)} done already")
+        with progress.bar("compare", len(waiting)):
+            failed = run_missing(waiting, out, at_once=jobs, lock=lock, say=_say)
         finished = [_finished(run, out) for run in planned if is_done(out, run.name)]
         result = ComparisonResult(
             specification=about(spec),
@@ -306,8 +318,10 @@ def is_done(out: pathlib.Path, name: str) -> bool:
     return (folder / REPORT).is_file() and not keys
 
 
-def _configure(run: PlannedRun, data: pathlib.Path, out: pathlib.Path) -> None:
+def configure(run: PlannedRun, data: pathlib.Path, out: pathlib.Path) -> None:
     """Writes the settings of a run, with the artifact of its mechanism, which is made if it is missing."""
+    for name in ("runs", "configurations", "mechanisms", "logs"):
+        (out / name).mkdir(exist_ok=True)
     searched = run.optimized_for
     values = [*(getattr(searched, field) for field in _OPTIMIZED), repr(searched.participation())]
     artifact = out / "mechanisms" / f"{_slug(pathlib.Path(searched.mechanism).stem)}-{_digest(values)}.safetensors"
@@ -335,52 +349,51 @@ def _command(run: PlannedRun, out: pathlib.Path) -> list[str]:
     return [*begin, "--config", str(file), "--out", str(folder), *resume, *flags]
 
 
-def run_missing(planned: Sequence[PlannedRun], out: pathlib.Path, *, at_once: int, lock: int) -> dict[str, str]:
-    """Does the runs that are not done, and returns the last line of each that failed, by its name.
+def run_missing(
+    waiting: Sequence[PlannedRun], out: pathlib.Path, *, at_once: int, lock: int, say: Callable[[str], None]
+) -> dict[str, str]:
+    """Does runs that are not done, and returns the last line of each that failed, by its name.
 
     If this is interrupted, it ends the running ones first. `lock` is a file that the processes keep open.
     """
-    waiting = [run for run in planned if not is_done(out, run.name)]
-    total, start = len(waiting), time.monotonic()
-    _say(f"{len(planned)} runs, {len(planned) - total} done already")
+    waiting, total, start = list(waiting), len(waiting), time.monotonic()
     running: dict[subprocess.Popen, str] = {}
     failed: dict[str, str] = {}
     told, told_at = dict[str, str](), start
-    with progress.bar("compare", total):
-        try:
-            while waiting or running:
-                while waiting and len(running) < at_once:
-                    run = waiting.pop(0)
-                    running[_started(_command(run, out), _log(out, run.name), lock)] = run.name
-                time.sleep(_POLL_SECONDS)
-                for process in [process for process in running if process.poll() is not None]:
-                    name = running.pop(process)
-                    _end_group(process)
-                    if is_done(out, name):
-                        outcome = f"test accuracy {100 * _summary(out, name).accuracy:.2f} %"
-                    else:
-                        failed[name] = _last_line(_log(out, name)) or f"ended with status {process.returncode}"
-                        outcome = f"FAILED: {failed[name]}"
-                    ended = total - len(waiting) - len(running)
-                    minutes = (time.monotonic() - start) / ended * (total - ended) / 60
-                    # Runs that go on say themselves how long they take.
-                    left = f", {minutes:.0f} min left" if waiting else ""
-                    _say(f"{ended} of {total}{left}: {name}: {outcome}")
-                    progress.step()
-                if time.monotonic() > told_at + _SECONDS_BETWEEN_LINES:
-                    # Each run says how far it is in its log.
-                    lines = {name: _last_line(_log(out, name)) for name in running.values()}
-                    for name, line in lines.items():
-                        if line and line != told.get(name):
-                            _say(f"{name}: {line}")
-                    told, told_at = lines, time.monotonic()
-        finally:
-            for process in running:
-                process.terminate()
-            for process in running:
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    process.wait(_PATIENCE_SECONDS)
+    try:
+        while waiting or running:
+            while waiting and len(running) < at_once:
+                run = waiting.pop(0)
+                running[_started(_command(run, out), _log(out, run.name), lock)] = run.name
+            time.sleep(_POLL_SECONDS)
+            for process in [process for process in running if process.poll() is not None]:
+                name = running.pop(process)
                 _end_group(process)
+                if is_done(out, name):
+                    outcome = f"test accuracy {100 * summary_of(out / 'runs' / name).accuracy:.2f} %"
+                else:
+                    failed[name] = _last_line(_log(out, name)) or f"ended with status {process.returncode}"
+                    outcome = f"FAILED: {failed[name]}"
+                ended = total - len(waiting) - len(running)
+                minutes = (time.monotonic() - start) / ended * (total - ended) / 60
+                # Runs that go on say themselves how long they take.
+                left = f", {minutes:.0f} min left" if waiting else ""
+                say(f"{ended} of {total}{left}: {name}: {outcome}")
+                progress.step()
+            if time.monotonic() > told_at + _SECONDS_BETWEEN_LINES:
+                # Each run says how far it is in its log.
+                lines = {name: _last_line(_log(out, name)) for name in running.values()}
+                for name, line in lines.items():
+                    if line and line != told.get(name):
+                        say(f"{name}: {line}")
+                told, told_at = lines, time.monotonic()
+    finally:
+        for process in running:
+            process.terminate()
+        for process in running:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(_PATIENCE_SECONDS)
+            _end_group(process)
     return failed
 
 
@@ -421,8 +434,9 @@ def _last_line(log: pathlib.Path) -> str:
     return next((line.strip() for line in reversed(lines) if line.strip()), "")
 
 
-def _summary(out: pathlib.Path, name: str) -> Summary:
-    return typed.read(out / "runs" / name / SUMMARY, Summary, "summary")
+def summary_of(folder: pathlib.Path) -> Summary:
+    """Returns how good the model of the run in a folder is."""
+    return typed.read(folder / SUMMARY, Summary, "summary")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -449,7 +463,7 @@ def _finished(run: PlannedRun, out: pathlib.Path) -> Finished:
     return Finished(
         run=run,
         rate=float(read_record(folder).training.server_learning_rate),
-        summary=_summary(out, run.name),
+        summary=summary_of(folder),
         history=read_metrics(folder / METRICS).accuracies,
         claim=reports.read(folder / REPORT).claim,
     )
@@ -582,7 +596,11 @@ def page(result: ComparisonResult, *, name: str = "") -> str:
     spec, best = result.specification, result.levels
     numbers = sorted({number for level in best for number in level.test_sentences})
     measured = " to ".join(f"{number:,} " for number in dict.fromkeys([*numbers[:1], *numbers[-1:]]))
-    chosen = _CHOSEN if any(len(level.validation_accuracy_by_rate) > 1 for level in best) else "the only one tried here"
+    chosen = (
+        f"its best by {SMOOTHED}"
+        if any(len(level.validation_accuracy_by_rate) > 1 for level in best)
+        else "the only one tried here"
+    )
     has_interval = any(level.half_width_95 is not None for level in best)
     interval = "with a 95 % interval over seeds" if has_interval else "too few seeds for an interval"
     done = (

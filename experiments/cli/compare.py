@@ -8,6 +8,7 @@ import rich_click as click
 from tff_mf.base import required_packages, validation
 
 from ..output.console import Facts, Markdown
+from ..runs.statements import REFUSED
 from . import _options
 from ._screens import Answer
 
@@ -26,6 +27,9 @@ def compare(spec: str, dry_run: bool, dataset: str | None, out: str | None, jobs
     SPEC is a TOML file with the grid, or a name of a paper's table or figure, which docs/experiments.md lists. Finished
     runs are not repeated, so that an interrupted comparison continues. --dataset takes the place of the specified data
     set; --out is runs/ and the name of the specification if not given. Exit status 1 if a run failed.
+
+    With a table [search] in SPEC, a random number of runs draw their settings, the best one is published alone, and its
+    ε covers the search: docs/experiments.md.
     """
     return _compared(spec, dataset=dataset, out=out, jobs=jobs, dry_run=dry_run)
 
@@ -44,15 +48,21 @@ def demo(out: str | None) -> Answer:
 
 def _compared(spec: str, *, dataset: str | None, out: str | None, jobs: int, dry_run: bool) -> Answer:
     from .. import compare as sweep
+    from .. import search
 
     validation.whole("jobs", jobs)
     is_file = spec.endswith(".toml") or pathlib.Path(spec).exists()
     path = pathlib.Path(spec) if is_file else sweep.spec_path(spec)
     settings = [run.settings for run in sweep.read(path, dataset=dataset)]
-    rounds, updates = (sum(run.rounds for run in settings), sum(run.rounds * run.clients_per_round for run in settings))
-    in_words = f"{path.stem}: {len(settings):,} runs of {rounds:,} rounds and {updates:,} client updates."
+    is_search, times = settings[0].search is not None, settings[0].search or 1
+    if is_search:
+        search.distributions(path, settings[0])
+    updates = times * sum(run.rounds * run.clients_per_round for run in settings)
+    runs, rounds = times * len(settings), times * sum(run.rounds for run in settings)
+    average = ", on average" if is_search else ""
+    in_words = f"{path.stem}: {runs:,.9g} runs of {rounds:,.9g} rounds and {updates:,.9g} client updates{average}."
     if dry_run:
-        return Answer({"runs": len(settings), "rounds": rounds, "client_updates": updates}, [in_words])
+        return Answer({"runs": runs, "rounds": rounds, "client_updates": updates}, [in_words])
     required_packages.packages("A comparison", "tensorflow", "tensorflow_privacy", "tensorflow_federated", "matplotlib")
     from ..output import progress
     from ..runs import folders
@@ -60,6 +70,11 @@ def _compared(spec: str, *, dataset: str | None, out: str | None, jobs: int, dry
     # Refused before anything is printed: a refusal is one line.
     folder = folders.continued_folder(pathlib.Path(out) if out else pathlib.Path("runs", path.stem))
     progress.say(in_words)
+    if is_search:
+        selected = search.run_search(path, folder, jobs=jobs, dataset=dataset)
+        refused = selected.claim is not None and selected.claim.state == REFUSED
+        words = [Markdown(search.page(selected, name=path.stem)), Facts([("written", str(folder))])]
+        return Answer(msgspec.to_builtins(selected), words, failed=refused)
     result = sweep.run_comparison(path, folder, jobs=jobs, dataset=dataset)
     written = ", ".join([str(folder), *(str(folder / picture) for picture in result.pictures)])
     words = [Markdown(sweep.page(result, name=path.stem)), Facts([("written", written)])]

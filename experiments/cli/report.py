@@ -5,6 +5,7 @@ import pathlib
 import msgspec
 import rich_click as click
 
+from tff_mf.base import validation
 from tff_mf.base.errors import InputValueError
 
 from ..output.console import Markdown
@@ -15,23 +16,30 @@ from ._screens import Answer
 @_options.command
 @click.argument("run", metavar="RUN")
 @click.option("--check", is_flag=True, help="Write nothing; compare the report with the files.")
+@click.option(
+    "--runs-before", type=int, help="Runs on the same clients before it, none with less noise; ε counts them."
+)
 @click.option("--end", is_flag=True, help="End a run that was stopped: it cannot go on, and its keys are deleted.")
-def report(run: str, check: bool, end: bool) -> Answer:
+def report(run: str, check: bool, runs_before: int | None, end: bool) -> Answer:
     """Write and print the privacy report of a run, from the files in its folder RUN, or check the one that is there.
 
     Writes report.json, report.md and report.html; of a run that has not begun, planned.json, planned.md and
     planned.html. With --check, every figure is computed again. Exit status 1 says that no ε can be stated, or that the
     report does not follow from the files. With --end, no round of the run follows, and what it released has its ε: also
-    where its newest checkpoint is lost.
+    where its newest checkpoint is lost. With --runs-before K, ε of K more runs as this one was planned, and of this
+    one, is stated too.
     """
     from ..runs.folders import readable_folder
 
     folder = readable_folder(pathlib.Path(run))
     if check and end:
         raise InputValueError("check=True does not go with end=True, which writes: leave one out.")
+    if check and runs_before is not None:
+        raise InputValueError(f"runs_before={runs_before} does not go with check=True, which takes the report's own.")
+    before = 0 if runs_before is None else validation.whole("runs_before", runs_before)
     if end:
         _end(folder)
-    return _checked(folder) if check else _written(folder)
+    return _checked(folder) if check else _written(folder, before)
 
 
 def _end(folder: pathlib.Path) -> None:
@@ -68,12 +76,12 @@ def _checked(folder: pathlib.Path) -> Answer:
     return Answer(facts, [verdict, "\n".join(lines), found.report.headline if sound else ""], failed=not sound)
 
 
-def _written(folder: pathlib.Path) -> Answer:
+def _written(folder: pathlib.Path, runs_before: int) -> Answer:
     from .. import reports
     from ..runs import statements
 
     begun = reports.has_begun(folder)
-    made = reports.write(folder, realised=begun, page=True)
+    made = reports.write(folder, realised=begun, page=True, runs_before=runs_before)
     if not begun:
         click.echo("by its files, nothing has run here: this is a plan", err=True)
     refused = begun and made.claim.state == statements.REFUSED

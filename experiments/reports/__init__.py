@@ -54,7 +54,7 @@ TOO_SMALL, APART = 1e-9, 1e-6
 # Numbers that are computed, in which a claim gets weaker as they grow. All others stand in the files as they are.
 CLAIMS = frozenset(
     {
-        *("epsilon", "epsilon_as_run", "epsilon_of_a_person"),
+        *("epsilon", "epsilon_as_run", "epsilon_of_a_person", "epsilon_with_runs_before"),
         *("mu", "zcdp_rho", "tail", "sensitivity"),
     }
 )
@@ -80,7 +80,8 @@ class Log(Record, kw_only=True):
 
     Attributes:
         computed_again: Rounds with several attempts, at most one of which was released.
-        started: By the clock of the machine, as `ended`, which is not written of secret cohorts.
+        started: By the clock of the machine, as `ended`, which is not written of secret cohorts; of a search, neither
+            is written.
     """
 
     released: int
@@ -111,7 +112,7 @@ class Report(Record, kw_only=True):
         claim: What is stated, or why nothing is.
         sensitivity: The sensitivity of what is stated.
         planned: Figures for every client that keeps to the schema; `None` if no ε is stated.
-        realised: Figures for the clients in the log; likewise.
+        realised: Figures for the clients in the log; likewise, and of a search, whose other runs no log has.
         log: What the ledger says; `None` before the run, or if it cannot be read.
         checked: Every rule that the files keep.
         warnings: What a reader needs to know, and what voids nothing.
@@ -170,7 +171,7 @@ def read(path: pathlib.Path) -> Report:
     return typed.read(path, Report, "report")
 
 
-def build(folder: pathlib.Path, *, realised: bool) -> Report:
+def build(folder: pathlib.Path, *, realised: bool, runs_before: int = 0) -> Report:
     """Returns the report of a run, computed from the files in its folder alone.
 
     Formal guarantee: the report contains a finite ε only if no rule is violated and nothing forbids its claim; the ε is
@@ -179,8 +180,9 @@ def build(folder: pathlib.Path, *, realised: bool) -> Report:
     Args:
         folder: The run's folder.
         realised: Whether to build the final report, from the logs of the run; else the planned report.
+        runs_before: Runs on the same clients before this one, none planned for less noise, which ε counts too.
     """
-    return _built(gather(folder, realised=realised))
+    return _built(gather(folder, realised=realised, runs_before=runs_before))
 
 
 def _built(evidence: Evidence) -> Report:
@@ -195,8 +197,8 @@ def _built(evidence: Evidence) -> Report:
         claim=claim,
         sensitivity=stated.sensitivity.value if stated else None,
         planned=None if refused else _figures(evidence.planned, claim.delta),
-        realised=None if refused else _figures(evidence.seen, claim.delta),
-        log=_log(ledger) if ledger.run else None,
+        realised=None if refused or evidence.plan.search else _figures(evidence.seen, claim.delta),
+        log=_log(ledger, timed=evidence.plan.search is None) if ledger.run else None,
         checked=checked,
         warnings=_warnings(evidence, claim),
         mechanism=evidence.plan.mechanism.kind,
@@ -225,12 +227,13 @@ def _figures(computed: Computed | None, delta: float) -> Figures | None:
     )
 
 
-def _log(ledger: LedgerRecord) -> Log:
+def _log(ledger: LedgerRecord, *, timed: bool) -> Log:
+    """Returns the rounds without times of a search's run: when it began says how many came before it."""
     return Log(
         released=len(ledger.released),
         computed_again=sum(times > 1 for times in ledger.attempts.values()),
-        started=ledger.started.isoformat() if ledger.started else None,
-        ended=ledger.finished.isoformat() if ledger.finished else None,
+        started=ledger.started.isoformat() if timed and ledger.started else None,
+        ended=ledger.finished.isoformat() if timed and ledger.finished else None,
         has_ended=ledger.ended,
     )
 
@@ -378,15 +381,16 @@ def _pictures(folder: pathlib.Path) -> dict[str, bytes]:
     return drawn
 
 
-def write(folder: pathlib.Path, *, realised: bool, page: bool = False) -> Report:
+def write(folder: pathlib.Path, *, realised: bool, page: bool = False, runs_before: int = 0) -> Report:
     """Builds a run's report, writes it as JSON and as Markdown, and returns it.
 
     Args:
         folder: The run's folder, with `run.json` and, for the final report, its logs.
         realised: Whether to write the final report; else the planned report.
         page: Whether to write a web page too, which is written anew if there is one.
+        runs_before: As for `build`.
     """
-    report = build(folder, realised=realised)
+    report = build(folder, realised=realised, runs_before=runs_before)
     as_json, as_markdown, as_html = _names(realised=realised)
     write_atomically(folder / as_json, report.as_text())
     write_atomically(folder / as_markdown, markdown(report))
@@ -477,7 +481,9 @@ def check(folder: pathlib.Path) -> Checked:
         InputValueError: If `run.json` is missing or damaged.
     """
     begun = has_begun(folder)
-    evidence = gather(folder, realised=begun)
+    as_json, *pages = _names(realised=begun)
+    stored, differs = _read(folder / as_json)
+    evidence = gather(folder, realised=begun, runs_before=0 if stored is None else stored.claim.runs_before)
     report, ledger = _built(evidence), evidence.ledger
     warnings = [*report.warnings, *_of_devices(ledger)]
     if not begun:
@@ -498,13 +504,13 @@ def check(folder: pathlib.Path) -> Checked:
             f"{names.CHECKPOINTS} has the state of round {saved[-1]}, and round {ledger.last_released} was released: "
             "put back the newest state, or end the run with --end"
         )
-    as_json, *pages = _names(realised=begun)
     if not begun and not (folder / as_json).exists():
         return Checked(report=report, differs=[], warnings=[*warnings, "there is no report to check"])
-    stored, differs = _compared(folder / as_json, report)
-    # Another release has other words.
-    if stored is not None and stored.made_by == report.made_by:
-        differs = [name for name in pages if not _is_page_of(stored, folder / name)]
+    if stored is not None:
+        differs = differing(stored.as_json(), report.as_json())
+        # Another release has other words.
+        if not differs and stored.made_by == report.made_by:
+            differs = [name for name in pages if not _is_page_of(stored, folder / name)]
     return Checked(report=report, differs=differs, warnings=warnings)
 
 
@@ -525,13 +531,11 @@ def _text(page: str) -> str:
     return " ".join(html_text.unescape(re.sub("<[^>]*>", " ", page)).split())
 
 
-def _compared(path: pathlib.Path, report: Report) -> tuple[Report | None, list[str]]:
-    """Returns the stored report if it agrees with the one that follows from the files; and where it does not."""
+def _read(path: pathlib.Path) -> tuple[Report | None, list[str]]:
+    """Returns a stored report, or what is wrong with its file."""
     if not path.exists():
         return None, [f"{path.name} is missing"]
     try:
-        stored = read(path)
+        return read(path), []
     except InputError as error:
         return None, [f"{error} Write it again with `tff-mf report`."]
-    differs = differing(stored.as_json(), report.as_json())
-    return (None if differs else stored), differs

@@ -52,6 +52,7 @@ class Evidence:
         realised: Whether the log counts, for the final report; without it, the report is about the plan.
         ledger: The log, as far as it can be read; empty before the run.
         wrong_log: What is wrong with the files of the log.
+        runs_before: Runs on the same clients before this one.
     """
 
     folder: pathlib.Path
@@ -60,6 +61,7 @@ class Evidence:
     ledger: LedgerRecord
     metrics: Metrics
     wrong_log: Sequence[str]
+    runs_before: int = 0
 
     @property
     def plan(self) -> tff_mf.Plan:
@@ -137,12 +139,12 @@ class Evidence:
 
         Formal guarantee: at least the figures of the observed participation. If the run was stopped early, at least the
         planned figures too: the decision to stop may depend on released results, and then the guarantee follows from
-        the run that could have continued.
+        the run that could have continued. So do those of a search, whose other runs may have reached the planned ones.
         """
         planned, seen = self.planned, self.seen
         if not self.realised:
             return planned
-        if seen is None or self.last_round >= self.plan.rounds:
+        if seen is None or (self.last_round >= self.plan.rounds and self.plan.search is None):
             return seen
         if planned.guarantee.mu < seen.guarantee.mu * (1 - ROUNDING):
             return seen
@@ -151,7 +153,7 @@ class Evidence:
         return dataclasses.replace(planned, guarantee=larger)
 
 
-def gather(folder: pathlib.Path, *, realised: bool) -> Evidence:
+def gather(folder: pathlib.Path, *, realised: bool, runs_before: int = 0) -> Evidence:
     """Returns what a run's folder contains; what is wrong with files but those of its record is collected."""
     record = read_record(folder)
     ledger, metrics, wrong_log = LedgerRecord(), Metrics(), []
@@ -171,6 +173,7 @@ def gather(folder: pathlib.Path, *, realised: bool) -> Evidence:
         ledger=ledger,
         metrics=metrics,
         wrong_log=wrong_log,
+        runs_before=runs_before,
     )
 
 
@@ -271,6 +274,8 @@ def judged(evidence: Evidence) -> tuple[list[Check], Claim]:
         clients_per_person=record.clients_per_person,
         simulation=record.simulation,
         reasons=reasons,
+        runs_before=evidence.runs_before,
+        earlier=evidence.planned.guarantee if evidence.runs_before else None,
     )
     return checked, claim
 

@@ -183,6 +183,9 @@ class RunSettings(PrivacySettings, kw_only=True):
             of the test clients, which are then left out of the test, as in the papers.
         test_examples: Test sentences that the final model is measured on, once: a number, or `all`.
         seed: Seed of cohorts and initial model, never of noise.
+        search: Mean number of runs of a search on clients that train, of which this is one: ε is then of the best, if
+            nothing of the others is ever published.
+        search_runs: How the number of runs is distributed: `logarithmic`, `geometric` or `poisson`.
 
     Example:
         >>> RunSettings(rounds=8, clients_per_round=2, delta=1e-6, min_sep=4, max_participations=2).participation()
@@ -222,6 +225,8 @@ class RunSettings(PrivacySettings, kw_only=True):
     validation_split: str = "heldout"
     test_examples: Size | str = TEST_EXAMPLES
     seed: _Seed = 0
+    search: Number | None = None
+    search_runs: str = "logarithmic"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -337,7 +342,12 @@ class RunSettings(PrivacySettings, kw_only=True):
             grid=grid,
             dimension=None if grid is None else self.dimension,
             clip_norm=self.clip_norm,
+            search=self.chosen_search(),
         )
+
+    def chosen_search(self) -> tff_mf.Search | None:
+        """Returns the search that the run is one of, if any."""
+        return None if self.search is None else tff_mf.Search(mean=self.search, shape=_SHAPES[self.search_runs])
 
     def chosen_rate(self, privacy: tff_mf.Plan) -> float:
         """Returns the server's rate; for "proposed", the rate that follows from the noise of `privacy`."""
@@ -364,12 +374,15 @@ class RunSettings(PrivacySettings, kw_only=True):
         return msgspec.structs.replace(self, **numbers)
 
 
+# η of the distribution of a number of runs.
+_SHAPES = {"logarithmic": 0.0, "geometric": 1.0, "poisson": math.inf}
 # The words that a field can be.
 _WORDS = {
     "algorithm": ("fed-avg", "fed-sgd"),
     "model": ("lstm", "conv"),
     "server_optimizer": ("sgdm", "dp-ftrl"),
     "validation_split": ("heldout", "test"),
+    "search_runs": tuple(_SHAPES),
 }
 _CONSTANT = "which weights all updates since the last restart by the present rate, and needs a constant one"
 _ONE_GRADIENT = "with which a client sends one gradient and takes no steps of its own"
@@ -383,6 +396,8 @@ _GOES_WITH: Sequence[tuple[str, Sequence[Any], str, Any, str]] = (
     ("algorithm", ("fed-sgd",), "client_learning_rate", 1.0, _ONE_GRADIENT),
     ("secret_cohorts", (True,), "adaptive_clipping", None, _SUMS_ALONE),
     ("secret_cohorts", (True,), "restart_every", None, "with which no theorem here covers it"),
+    ("secret_cohorts", (True,), "search", None, "with which no theorem here covers it"),
+    ("search", (None,), "search_runs", "logarithmic", "and nothing is drawn"),
     (
         *("secret_cohorts", (True,), "epsilon", None),
         "with which σ depends on the number of clients: `tff-mf account --epsilon` finds a noise_multiplier with "

@@ -15,7 +15,7 @@ from tff_mf.base.errors import InputValueError
 from tff_mf.base.strict_json import finite
 
 from ..output.console import up
-from ..output.typed import Count, Number, OpenUnit, Record
+from ..output.typed import Count, CountOrZero, Number, OpenUnit, Record
 from ..sampling import SamplingSettings
 
 STATED, REFUSED = "stated", "refused"
@@ -69,6 +69,8 @@ class Claim(Record, kw_only=True):
         zcdp_rho: ρ; `None` too of an amplified ε, and of a search.
         mu: μ; likewise.
         tail: Total variation that δ includes; likewise.
+        runs_before: Runs on these clients before this one that are counted, none with less noise.
+        epsilon_with_runs_before: ε of a client, or a person, from all of them and this run; `None` without them.
     """
 
     state: Literal["stated", "refused"] = REFUSED
@@ -91,6 +93,8 @@ class Claim(Record, kw_only=True):
     zcdp_rho: Number | None = None
     mu: Number | None = None
     tail: Number | None = None
+    runs_before: CountOrZero = 0
+    epsilon_with_runs_before: Number | None = None
 
 
 def claim(
@@ -99,6 +103,7 @@ def claim(
     reasons: Sequence[Reason] = (),
     amplified: float | None = None,
     grid: bool = True,
+    earlier: tff_mf.Guarantee | None = None,
     **about: Any,
 ) -> Claim:
     """Returns a claim, with everything that may forbid it.
@@ -112,6 +117,7 @@ def claim(
         reasons: What voids it.
         amplified: ε by the secrecy of the cohorts, which has no μ, in its place.
         grid: Whether sums and noise are integers.
+        earlier: The guarantee of each of `runs_before`.
         about: `participation`, `delta`, `rounds`, and other fields of `Claim` that are no figure.
     """
     adjacency = "zero-out" if guarantee is None else guarantee.adjacency
@@ -128,12 +134,23 @@ def claim(
         unique = [reason for index, reason in enumerate(against) if reason not in against[:index]]
         return msgspec.structs.replace(refused, reasons=unique)
 
-    def of_several(clients: float) -> float | None:
+    persons, before, with_before = refused.clients_per_person, refused.runs_before, None
+    if before and (guarantee is None or guarantee.search is not None or amplified is not None):
+        raise InputValueError(
+            f"runs_before={before} needs a run whose guarantee has a μ, and neither secret cohorts nor a search have "
+            "one: leave it out."
+        )
+
+    def of_several(clients: float, guarantee: tff_mf.Guarantee | None = guarantee) -> float | None:
         if guarantee is None:
             return None
         return finite(dataclasses.replace(guarantee, mu=guarantee.mu * clients * _ROUNDED_UP).epsilon(refused.delta))
 
-    persons = refused.clients_per_person
+    if before and guarantee is not None and earlier is not None:
+        # μ² of independent noise adds up, as ρ does, and tails do.
+        mu, tail = earlier.mu * math.sqrt(before) * _ROUNDED_UP, min(1.0, earlier.tail * before * _ROUNDED_UP)
+        all_of_them = dataclasses.replace(earlier, mu=mu, tail=tail)
+        with_before = of_several(persons, tff_mf.compose_guarantees(guarantee, all_of_them))
     search = None if guarantee is None else guarantee.search
     gaussian = None if search is not None else guarantee
     if search is not None:
@@ -148,6 +165,7 @@ def claim(
         zcdp_rho=None if gaussian is None else gaussian.zcdp_rho,
         mu=None if gaussian is None else gaussian.mu,
         tail=None if gaussian is None else gaussian.tail,
+        epsilon_with_runs_before=with_before,
     )
 
 
@@ -156,6 +174,14 @@ def _not_checked(claim: Claim, *, grid: bool, secret: bool) -> list[str]:
     clients = f"more than {1 / claim.delta:,.0f}" if population is None else f"at least {population:,}"
     drawn = "cohorts are drawn at random, and nobody ever learns who took part, how many did, or what depends on it"
     independent = "who takes part when does not depend on the clients' data"
+    chosen = "no earlier run on these clients chose the settings: such runs are not counted"
+    if claim.search is not None:
+        chosen = (
+            "nothing of the search's other runs is ever published, nor how many there were; settings were drawn "
+            "independently; and the score is of clients that never train"
+        )
+    elif claim.runs_before:
+        chosen = f"{claim.runs_before} runs on these clients came before it, each planned for no less noise"
     return [
         "only those who are trusted see raw updates and the server's state, with its keys and rows of noise",
         drawn if secret else independent,
@@ -163,10 +189,7 @@ def _not_checked(claim: Claim, *, grid: bool, secret: bool) -> list[str]:
         "one client is one person" if persons == 1 else f"one person has at most {persons:,} clients",
         "nothing else of these clients leaves the server without noise, such as metrics, counts or durations",
         "the initial model and the vocabulary come from data of others",
-        "no earlier run on these clients chose the settings: such runs are not counted"
-        if claim.search is None
-        else "nothing of the search's other runs is ever published, nor how many there were; settings were drawn "
-        "independently; and the score is of clients that never train",
+        chosen,
         "the words of the noise's generator are random"
         if grid
         else "adversaries read no low bits: the guarantee is about real numbers, and floats are released "
@@ -273,6 +296,9 @@ def line(claim: Claim) -> str:
         parts.append(f"for cohorts of {claim.cohort}, simulated by {claim.clients_per_round} with {less}{real}")
     if claim.population is None:
         parts.append("if δ is below 1 / population")
+    if claim.runs_before:
+        of_all = f"ε≤{up(claim.epsilon_with_runs_before)}"
+        return f"{'; '.join(parts)}; {of_all} with the {claim.runs_before} runs before it, which are counted."
     if claim.search is not None:
         return f"{'; '.join(parts)}; the best of a search of {claim.search:g} runs on average, which is covered."
     return f"{'; '.join(parts)}; tuning not covered."
