@@ -48,7 +48,7 @@ def demo(out: str | None) -> Answer:
 
 def _compared(spec: str, *, dataset: str | None, out: str | None, jobs: int, dry_run: bool) -> Answer:
     from .. import compare as sweep
-    from .. import search
+    from ..compare import search
 
     validation.whole("jobs", jobs)
     is_file = spec.endswith(".toml") or pathlib.Path(spec).exists()

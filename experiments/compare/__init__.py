@@ -33,18 +33,18 @@ from tff_mf.base import checkpoint_files, validation
 from tff_mf.base.errors import InputValueError
 from tff_mf.numerics.digits import percent
 
-from . import reports
-from .data import check_dataset, data_file
-from .output import files, progress, typed
-from .output.typed import Number, Record
-from .runs import folders, statements
-from .runs.metrics import Summary, read_metrics
-from .runs.names import CHECKPOINTS, COHORTS, METRICS, REPORT, SUMMARY
-from .runs.run_record import read_record
-from .runs.settings import FIELDS, FLAG, PRESETS, SQLITE, Layer, RunSettings, as_toml, laid, read_toml
-from .runs.statements import REFUSED, Claim
+from .. import reports
+from ..data import check_dataset, data_file
+from ..output import files, progress, typed
+from ..output.typed import Number, Record
+from ..runs import folders, statements
+from ..runs.metrics import Summary, read_metrics
+from ..runs.names import CHECKPOINTS, COHORTS, METRICS, REPORT, SUMMARY
+from ..runs.run_record import read_record
+from ..runs.settings import FIELDS, FLAG, PRESETS, SQLITE, Layer, RunSettings, as_toml, laid, read_toml
+from ..runs.statements import REFUSED, Claim
 
-SPECS = pathlib.Path(__file__).parent / "specs"
+SPECS = pathlib.Path(__file__).parents[1] / "specs"
 RESULT, TABLE = "comparison.json", "comparison.md"
 # A small file can ask for more runs than fit in memory.
 MOST_RUNS = 10_000
@@ -652,7 +652,7 @@ def _guarantees(best: Sequence[LevelResult]) -> str:
 
 def _setting(planned: Sequence[PlannedRun]) -> str:
     """Returns n, b and k as titles of pictures show them; an empty text if the runs differ in them."""
-    from . import plots
+    from .. import plots
 
     settings = {plots.setting(run.settings.rounds, run.settings.participation()) for run in planned}
     return settings.pop() if len(settings) == 1 else ""
@@ -661,7 +661,7 @@ def _setting(planned: Sequence[PlannedRun]) -> str:
 def draw(result: ComparisonResult, folder: pathlib.Path, *, title: str) -> list[pathlib.Path]:
     """Writes the two pictures, accuracy over rounds and over ε (or σ), to `folder` and returns their paths."""
     # Here, since Matplotlib takes a second to load.
-    from . import plots
+    from .. import plots
 
     best = result.levels
     looks = plots.styles(level.mechanism for level in best)

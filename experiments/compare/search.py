@@ -21,15 +21,15 @@ from msgspec import Meta
 import tff_mf
 from tff_mf.base.errors import InputValueError
 
-from . import compare, reports
-from .data import TRAIN, client_ids, data_file
-from .output import files, progress, typed
-from .output.typed import Number, Positive, Record
-from .runs import folders, statements
-from .runs.names import REPORT
-from .runs.run_record import read_record
-from .runs.settings import RunSettings
-from .runs.statements import Claim
+from .. import compare, reports
+from ..data import TRAIN, client_ids, data_file
+from ..output import files, progress, typed
+from ..output.typed import Number, Positive, Record
+from ..runs import folders, statements
+from ..runs.names import REPORT
+from ..runs.run_record import read_record
+from ..runs.settings import RunSettings
+from ..runs.statements import Claim
 
 # Of a search that has not ended.
 UNPUBLISHED, DRAWN = "unpublished", "drawn.json"
