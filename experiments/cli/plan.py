@@ -12,7 +12,7 @@ import tff_mf
 from tff_mf.base.errors import InputValueError
 from tff_mf.base.strict_json import finite
 from tff_mf.numerics import digits
-from tff_mf.planning import MechanismSetting, compare
+from tff_mf.planning import compare
 from tff_mf.planning.compare import Option
 
 from .. import signal_to_noise
@@ -53,7 +53,7 @@ def plan(thorough: bool, out: str | None, plot: str | None, **given: Any) -> Ans
     `private_fed_avg`, Flower and Keras. --plot draws each mechanism's loss over its memory, and ε if estimates are
     wrong. What secret cohorts amplify is planned by `tff_mf.plan`.
     """
-    min_sep, planned = _planned(**given)
+    min_sep, setting = _setting(**given)
     _options.check_plot(plot)
     if out is not None:
         if given["dimension"] is None and given["grid"] != NONE:
@@ -62,25 +62,8 @@ def plan(thorough: bool, out: str | None, plot: str | None, **given: Any) -> Ans
                 "depends; or grid='none'."
             )
         folders.check_new(pathlib.Path(out))
-    setting = MechanismSetting(
-        rounds=planned.rounds, participation=planned.participation, grid=planned.grid, dimension=planned.dimension
-    )
     with progress.bar("plan", None) as advance:
-        options = compare.options(
-            setting,
-            delta=planned.delta,
-            epsilon=given["epsilon"],
-            noise_multiplier=given["noise_multiplier"],
-            dimension=given["dimension"],
-            min_sep=min_sep,
-            thorough=thorough,
-            progress=lambda name: advance(1, name),
-        )
-    chosen, why = compare.recommend(options)
-    assert chosen.mechanism is not None
-    planned = dataclasses.replace(
-        planned, mechanism=chosen.mechanism, noise_multiplier=chosen.figures["noise_multiplier"], why=why
-    )
+        planned = tff_mf.plan(**setting, thorough=thorough, progress=lambda name: advance(1, name))
     least = tff_mf.least_loss(planned.rounds, planned.participation, "rms") or None
     if out is not None:
         planned.save(out)
@@ -88,24 +71,20 @@ def plan(thorough: bool, out: str | None, plot: str | None, **given: Any) -> Ans
         from .. import plots
 
         title = plots.setting(planned.rounds, planned.participation)
-        plots.draw_comparison(options, chosen.name, least, plot, title=title)
+        plots.draw_comparison(planned.options, planned.chosen.name, least, plot, title=title)
     signal = None if given["dimension"] is None else signal_to_noise.of_plan(planned, given["dimension"])
     if signal is not None and signal.hopeless:
         click.echo(signal_to_noise.warning(signal), err=True)
-    comparison = _Comparison(
-        plan=planned, options=options, chosen=chosen.name, least_loss=least, signal=signal, min_sep=min_sep
-    )
+    comparison = _Comparison(plan=planned, least_loss=least, signal=signal, min_sep=min_sep)
     facts, words = comparison.facts(given), comparison.words(given, written=", ".join(filter(None, (out, plot))))
     return Answer(statements.without_epsilon(facts) if comparison.refused else facts, words)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class _Comparison:
-    """What `plan` found: every mechanism, the plan of the recommended one, and what no loss is below."""
+    """What `plan` found: the plan of the recommended mechanism, beside all others, and what no loss is below."""
 
     plan: tff_mf.Plan
-    options: Sequence[Option]
-    chosen: str
     least_loss: float | None
     signal: signal_to_noise.Signal | None
     min_sep: int
@@ -128,7 +107,7 @@ class _Comparison:
             **_screens.described(plan.rounds, plan.participation),
             "min_sep": self.min_sep,
             "delta": plan.delta,
-            "recommended": self.chosen,
+            "recommended": plan.chosen.name,
             "claim": statements.facts(self.claim),
             "signal": None if self.signal is None else dataclasses.asdict(self.signal),
             "numbers": {
@@ -140,10 +119,11 @@ class _Comparison:
                     "name": option.name,
                     "note": option.note,
                     **finite(option.figures),
+                    "memory_bytes": _bytes(option, given["dimension"]),
                     "epsilon_if_wrong": finite(option.if_wrong),
                     "rms_loss_if_wrong": finite(option.loss_if_wrong),
                 }
-                for option in self.options
+                for option in plan.options
             ],
             "least_loss": self.least_loss,
         }
@@ -154,7 +134,7 @@ class _Comparison:
         clients = f"{plan.clients_per_round:,} of {plan.population:,} clients a round, {plan.rounds:,} rounds, {often}"
         rows = [
             ("setting", clients),
-            ("why", plan.why.removeprefix(f"{self.chosen}: ")),
+            ("why", plan.why.removeprefix(f"{plan.chosen.name}: ")),
             ("learns", "" if self.signal is None else signal_to_noise.warning(self.signal)),
             ("numbers", _numbers(plan, assumed=given["dimension"] is None)),
             ("note", statements.uncustomary_delta(plan.delta, plan.population)),
@@ -163,37 +143,37 @@ class _Comparison:
         least = self.least_loss
         bound = "" if least is None else f" No mechanism's RmsLoss is below {digits.downwards(least)}."
         rests_on = (f"something enforces the participation, {often}", *self.claim.not_checked)
-        of_epsilon, in_bytes = given["epsilon"] is not None, self.signal is not None
+        of_epsilon = given["epsilon"] is not None
         return [
             "# Plan",
-            f"{self.chosen}: {statements.line(self.claim)}",
+            f"{plan.chosen.name}: {statements.line(self.claim)}",
             Facts(rows),
             "## Mechanisms",
-            _table(self.options, refused=self.refused, of_epsilon=of_epsilon, in_bytes=in_bytes),
+            _table(plan.options, refused=self.refused, of_epsilon=of_epsilon, dimension=given["dimension"]),
             f"{_LOSSES}{bound}",
-            "\n".join(f"- {option.name}: {option.note}." for option in self.options if option.note),
+            "\n".join(f"- {option.name}: {option.note}." for option in plan.options if option.note),
             *(["## What it rests on", "\n".join(f"- {text}" for text in rests_on)] if self.claim.not_checked else []),
         ]
 
 
-def _planned(
+def _setting(
     *,
     population: int,
     clients_per_round: int,
     rounds: int,
-    delta: float,
     sampling: str | None,
     min_sep: int | None,
     max_participations: int | None,
     grid: int | str | None,
     dimension: int | None,
-    epsilon: float | None,
-    noise_multiplier: float | None,
-) -> tuple[int, tff_mf.Plan]:
-    """Returns min-sep, and the plan without its mechanism and σ: it refuses what the population does not allow.
+    **level: float | None,
+) -> tuple[int, dict[str, Any]]:
+    """Returns the min-sep, and the arguments of `tff_mf.plan`.
 
-    Clients come as far apart and as often as they can, unless something is given. A client that comes once has a
-    min-sep too, from which the cases of wrong estimates start.
+    Clients come as far apart and as often as they can, unless something is given.
+
+    Raises:
+        InputError: If the population does not allow what is given.
     """
     word = sampling or DEFAULT
     if word not in _TAKEN:
@@ -216,19 +196,15 @@ def _planned(
     kind = tff_mf.FixedEpoch if word == "fixed-epochs" else tff_mf.MinSep
     for_model = PAPERS_DIMENSION if dimension is None else dimension
     integers = grid_of(AUTO if grid is None else grid, dimension=for_model, cohort=clients_per_round)
-    return apart, tff_mf.Plan(
-        mechanism=tff_mf.Identity(),
-        rounds=rounds,
-        sampling=compare.schema(apart, most, kind=kind),
-        noise_multiplier=noise_multiplier or 1.0,
-        delta=delta,
-        clients_per_round=clients_per_round,
-        cohort=clients_per_round,
-        population=population,
-        grid=integers,
-        dimension=None if integers is None else for_model,
-        target_epsilon=epsilon,
-    )
+    return apart, {
+        **level,
+        "rounds": rounds,
+        "sampling": compare.schema(apart, most, kind=kind),
+        "clients_per_round": clients_per_round,
+        "population": population,
+        "grid": integers,
+        "dimension": None if integers is None else for_model,
+    }
 
 
 def _numbers(planned: tff_mf.Plan, *, assumed: bool) -> str:
@@ -240,7 +216,12 @@ def _numbers(planned: tff_mf.Plan, *, assumed: bool) -> str:
     )
 
 
-def _table(options: Sequence[Option], *, refused: bool, of_epsilon: bool, in_bytes: bool) -> Table:
+def _bytes(option: Option, dimension: int | None) -> int | None:
+    """Returns the bytes of the copies of a model that a mechanism keeps, in float32."""
+    return None if dimension is None or option.mechanism is None else 4 * option.figures["memory_rows"] * dimension
+
+
+def _table(options: Sequence[Option], *, refused: bool, of_epsilon: bool, dimension: int | None) -> Table:
     """Returns the table of mechanisms; without a stated guarantee, no column has an ε."""
     rows = []
     for option in options:
@@ -249,7 +230,8 @@ def _table(options: Sequence[Option], *, refused: bool, of_epsilon: bool, in_byt
         figures = option.figures
         epsilons = (figures["epsilon"], *(option.if_wrong[case] for case in _CASES))
         epsilon, *if_wrong = ("–" if refused else digits.upwards(value) for value in epsilons)
-        memory = f"{digits.nearest(figures['memory_bytes'] / 1e6, 3)} MB" if in_bytes else str(figures["memory_rows"])
+        size = _bytes(option, dimension)
+        memory = str(figures["memory_rows"]) if size is None else f"{digits.nearest(size / 1e6, 3)} MB"
         rows.append(
             [
                 option.name,
@@ -260,5 +242,5 @@ def _table(options: Sequence[Option], *, refused: bool, of_epsilon: bool, in_byt
                 *if_wrong,
             ]
         )
-    header = ["", "RmsLoss", "MaxLoss", "σ" if of_epsilon else "ε", "memory" if in_bytes else "copies"]
+    header = ["", "RmsLoss", "MaxLoss", "σ" if of_epsilon else "ε", "copies" if dimension is None else "memory"]
     return Table([*header, *(f"ε: {case}" for case in _CASES.values())], rows)

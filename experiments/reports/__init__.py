@@ -118,7 +118,7 @@ class Report(Record, kw_only=True):
         warnings: What a reader needs to know, and what voids nothing.
         mechanism: Its kind.
         accuracy: Test accuracy of the final model, if `summary.json` has it.
-        plan: `plan.json`, without alternatives.
+        plan: `plan.json`.
         run: `run.json`, without the planned cohorts, the command line and the folders of files: a report is published.
         files: SHA-256 of each file that the report follows from.
     """
@@ -189,7 +189,7 @@ def _built(evidence: Evidence) -> Report:
     folder, realised = evidence.folder, evidence.realised
     checked, claim = judged(evidence)
     ledger, stated, refused = evidence.ledger, evidence.stated, claim.state == REFUSED
-    plan, run = _quoted(folder, names.PLAN, "alternatives"), _quoted(folder, names.RUN_JSON, "cohorts", "command")
+    plan, run = _quoted(folder, names.PLAN), _quoted(folder, names.RUN_JSON, "cohorts", "command")
     report = Report(
         report=5,
         kind="realised" if realised else "planned",

@@ -17,7 +17,6 @@ from tff_mf.mechanisms import Identity, Mechanism, Tree
 from tff_mf.numerics import digits
 from tff_mf.optimize import optimize_banded_toeplitz, optimize_blt
 from tff_mf.planning import by_name
-from tff_mf.planning.checks import check_level
 from tff_mf.problem import grids
 from tff_mf.problem.grids import Grid
 from tff_mf.problem.participation import FixedEpoch, MinSep, Participation, Sampling, SingleParticipation
@@ -205,6 +204,11 @@ class Option:
     def largest_loss_if_wrong(self) -> float:
         return max(self.loss_if_wrong.values(), default=0.0)
 
+    def noise_beside(self, other: "Option") -> float:
+        """Returns how much more noise is in the sums than with another mechanism, at equal privacy."""
+        measure = "rms_loss" if "rms_loss" in self.figures else "rms_error"
+        return self.figures[measure] / other.figures[measure]
+
 
 def widest(population: int, *, clients_per_round: int, rounds: int) -> Participation:
     """Returns the schema in which clients come as far apart as their number allows, and as often as fits.
@@ -245,12 +249,9 @@ def schema(min_sep: int, max_participations: int, *, kind: type[MinSep] | type[F
     return kind(min_sep=min_sep, max_participations=max_participations)
 
 
-def cases(setting: MechanismSetting, min_sep: int | None = None) -> dict[str, MechanismSetting]:
-    """Returns the settings of cases in which an estimate is wrong, by case.
-
-    Clients then come as often as fits. A client that comes once has no b of its own: `min_sep` is what was expected.
-    """
-    rounds, min_sep = setting.rounds, setting.separation if min_sep is None else min_sep
+def cases(setting: MechanismSetting) -> dict[str, MechanismSetting]:
+    """Returns the settings of cases in which an estimate is wrong, by case; clients then come as often as fits."""
+    rounds, min_sep = setting.rounds, setting.separation
     longer = rounds + rounds // 2
     schemas = {
         "half_min_sep": (rounds, max(1, min_sep // 2)),
@@ -264,14 +265,28 @@ def cases(setting: MechanismSetting, min_sep: int | None = None) -> dict[str, Me
     }
 
 
+def check_level(*, epsilon: float | None, noise_multiplier: float | None, delta: float) -> None:
+    """Raises unless exactly one of ε and σ is given, and all numbers are in range.
+
+    Raises:
+        InputValueError: If not exactly one of `epsilon` and `noise_multiplier` is given.
+    """
+    if (epsilon is None) == (noise_multiplier is None):
+        number = "neither" if epsilon is None else "both"
+        raise InputValueError(f"{number} of epsilon=ε and noise_multiplier=σ given: give one of them.")
+    validation.open_unit("delta", delta)
+    if epsilon is not None:
+        validation.positive("epsilon", epsilon)
+    if noise_multiplier is not None:
+        validation.nonnegative("noise_multiplier", noise_multiplier)
+
+
 def options(
     setting: MechanismSetting,
     *,
     delta: float,
     epsilon: float | None = None,
     noise_multiplier: float | None = None,
-    dimension: int | None = None,
-    min_sep: int | None = None,
     thorough: bool = False,
     progress: Callable[[str], None] | None = None,
 ) -> list[Option]:
@@ -282,8 +297,6 @@ def options(
         delta: δ.
         epsilon: ε that the whole run may reach.
         noise_multiplier: σ, in place of ε.
-        dimension: Number of model parameters, for the memory in bytes.
-        min_sep: b that the cases of wrong estimates start from; the setting's if not given.
         thorough: Whether searches of minutes are made.
         progress: Called with the name of each mechanism when it is done.
 
@@ -291,8 +304,6 @@ def options(
         InputValueError: If not exactly one of `epsilon` and `noise_multiplier` is given.
     """
     check_level(epsilon=epsilon, noise_multiplier=noise_multiplier, delta=delta)
-    if dimension is not None:
-        validation.whole("dimension", dimension)
     level = {"delta": delta, "epsilon": epsilon, "noise_multiplier": noise_multiplier}
     compared = []
     for name, search, too_slow in _searches(setting):
@@ -303,9 +314,7 @@ def options(
         try:
             mechanism = search()
             seconds = time.perf_counter() - start
-            option = _at(setting, name, mechanism, cases(setting, min_sep), **level)
-            copies = option.figures["memory_rows"]
-            option.figures["memory_bytes"] = None if dimension is None else _FLOAT * copies * dimension
+            option = _at(setting, name, mechanism, cases(setting), **level)
             option.figures["seconds"] = seconds
             compared.append(option)
         except InputValueError as error:

@@ -7,7 +7,7 @@ import json
 import math
 import os
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Callable
 from typing import Any
 
 from tff_mf import accounting, artifacts
@@ -17,7 +17,6 @@ from tff_mf.base.errors import InputTypeError, InputValueError
 from tff_mf.mechanisms import Identity, Mechanism
 from tff_mf.numerics import digits
 from tff_mf.planning import compare
-from tff_mf.planning.checks import check_level, check_restarts, checked_cohort
 from tff_mf.problem import grids, participation
 from tff_mf.problem.grids import Grid
 from tff_mf.problem.participation import Participation, Sampling, check_capacity
@@ -37,34 +36,9 @@ _SAMPLINGS = {
     )
 }
 # Fields that have a form of their own in the file.
-_OWN = ("mechanism", "sampling", "grid", "search", "alternatives")
-# Alternatives that are shown.
+_OWN = ("mechanism", "sampling", "grid", "search", "options")
+# Other mechanisms that are shown.
 _MOST_SHOWN = 4
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Alternative:
-    """A mechanism that could have been chosen, at the same (ε, δ) or σ.
-
-    Attributes:
-        name: Its name.
-        loss: Its loss as a multiple of the chosen mechanism's: how much more noise is in the sums at equal privacy;
-            `None` if it was not searched.
-        memory_rows: Copies of the model that its noise keeps as state.
-        note: Why it was not searched, or what it is for; or empty.
-    """
-
-    name: str
-    loss: float | None
-    memory_rows: int | None
-    note: str = ""
-
-    def __str__(self) -> str:
-        if self.loss is None:
-            return f"{self.name} ({self.note})"
-        unit = "copy" if self.memory_rows == 1 else "copies"
-        copies = "" if self.memory_rows is None else f" and {self.memory_rows} {unit} of the model"
-        return f"{self.name}: {digits.nearest(self.loss, 3)} times the noise{copies}"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -99,7 +73,8 @@ class Plan:
         search: The search that the run is one of, if any: ε is then of the run that it selects.
         target_epsilon: The ε that σ was calibrated for; `None` if σ was given.
         why: Why this mechanism was chosen; empty if it was given.
-        alternatives: What the others would have cost, the one with the least loss first.
+        options: All mechanisms that were compared, the one with the least loss first; empty if it was given, and in a
+            plan that was loaded.
 
     Raises:
         InputValueError: If fields contradict each other.
@@ -123,7 +98,7 @@ class Plan:
     search: Search | None = None
     target_epsilon: float | None = None
     why: str = dataclasses.field(default="", compare=False, repr=False)
-    alternatives: tuple[Alternative, ...] = dataclasses.field(default=(), compare=False, repr=False)
+    options: tuple[compare.Option, ...] = dataclasses.field(default=(), compare=False, repr=False)
 
     def __post_init__(self) -> None:
         validation.instance("mechanism", self.mechanism, Mechanism, "pass a mechanism such as tff_mf.BLT")
@@ -365,7 +340,6 @@ class Plan:
             "sampling": {"kind": type(sampling).__name__, **parameters},
             "grid": None if self.grid is None else dataclasses.asdict(self.grid),
             "search": None if self.search is None else {"mean": self.search.mean, "shape": repr(self.search.shape)},
-            "alternatives": [dataclasses.asdict(alternative) for alternative in self.alternatives],
         }
         folder.mkdir(parents=True, exist_ok=True)
         artifacts.save(self.mechanism, folder / _MECHANISM)
@@ -392,7 +366,6 @@ class Plan:
                 "sampling": kind(**fields["sampling"]),
                 "grid": None if fields["grid"] is None else Grid(**fields["grid"]),
                 "search": None if fields["search"] is None else _search(**fields["search"]),
-                "alternatives": tuple(Alternative(**alternative) for alternative in fields["alternatives"]),
             }
             return cls(**{**fields, **objects})
         except (KeyError, TypeError, AttributeError) as error:
@@ -401,7 +374,7 @@ class Plan:
             raise InputValueError(f"plan={str(path)!r} is damaged: {error!r}. Make the plan again.") from error
 
     def __str__(self) -> str:
-        """Returns what the run guarantees, what it needs, and what the alternatives cost.
+        """Returns what the run guarantees, what it needs, and what other mechanisms cost.
 
         Levels of privacy are numbers only: a report states what holds of a run.
 
@@ -433,15 +406,30 @@ class Plan:
                 f"{self.search.mean:g} runs on average, of which the best is published: epsilon={of_run} of each run, "
                 f"and {digits.nearest(self.noise_multiplier / without, 3)} times the noise of one run without a search"
             )
-        searched = [alternative for alternative in self.alternatives if alternative.loss is not None]
-        independent = [alternative for alternative in searched[_MOST_SHOWN:] if alternative.name == "identity"]
-        if searched:
-            lines["instead"] = "; ".join(map(str, searched[:_MOST_SHOWN] + independent))
+        if len(self.options) > 1:
+            lines["instead"] = self._instead()
         if "RmsLoss" in self.why:
             lines["RmsLoss"] = (
                 "noise in the model after a round, as a root mean square over all rounds, at equal privacy"
             )
         return "\n".join(f"{name:<10} {text}" for name, text in lines.items())
+
+    @property
+    def chosen(self) -> compare.Option:
+        """The one of `options` that is the plan's mechanism."""
+        return next(option for option in self.options if option.mechanism is self.mechanism)
+
+    def _instead(self) -> str:
+        """Returns what some others of the mechanisms that were compared would cost; independent noise is among them."""
+        chosen = self.chosen
+        others = [option for option in self.options if option.figures and option is not chosen]
+        independent = [option for option in others[_MOST_SHOWN:] if option.name == "identity"]
+        costs = []
+        for option in others[:_MOST_SHOWN] + independent:
+            times, rows = option.noise_beside(chosen), option.figures["memory_rows"]
+            copies = f"{rows} {'copy' if rows == 1 else 'copies'} of the model"
+            costs.append(f"{option.name}: {digits.nearest(times, 3)} times the noise and {copies}")
+        return "; ".join(costs)
 
     def deployed_population(self, clients: int) -> int:
         """Returns the number of clients of the deployment that the run stands for: see `deployed_population`."""
@@ -490,6 +478,38 @@ def deployed_population(
     return -(-clients * cohort // clients_per_round)
 
 
+def checked_cohort(clients_per_round: int, cohort: int | None) -> int:
+    """Returns how many clients a round stands for.
+
+    Raises:
+        InputValueError: If the cohort is smaller than what simulates it.
+    """
+    clients_per_round = validation.whole("clients_per_round", clients_per_round)
+    cohort = clients_per_round if cohort is None else validation.whole("cohort", cohort)
+    if cohort < clients_per_round:
+        raise InputValueError(
+            f"cohort={cohort} must be at least clients_per_round={clients_per_round}: fewer clients simulate more."
+        )
+    return cohort
+
+
+def check_restarts(rounds: int, restart_every: int | None, adaptive_count_stddev: float | None) -> None:
+    """Raises unless restarts lie within the run, and adaptive clipping has restarts, at which its clip norm changes."""
+    if restart_every is not None and validation.whole("restart_every", restart_every) >= rounds:
+        raise InputValueError(
+            f"restart_every={restart_every} must be less than rounds={rounds}: the noise would never start anew; leave "
+            "it out."
+        )
+    if adaptive_count_stddev is None:
+        return
+    validation.positive("adaptive_count_stddev", adaptive_count_stddev)
+    if restart_every is None:
+        raise InputValueError(
+            f"adaptive_count_stddev={adaptive_count_stddev!r} needs restart_every: the clip norm adapts at restarts "
+            "only, as correlated noise of two clip norms does not cancel."
+        )
+
+
 def plan(
     *,
     rounds: int,
@@ -509,11 +529,13 @@ def plan(
     restart_every: int | None = None,
     adaptive_count_stddev: float | None = None,
     insecure_seed: int | None = None,
+    thorough: bool = False,
+    progress: Callable[[str], None] | None = None,
 ) -> Plan:
     """Returns the plan of a run: everything that its guarantee depends on, in one object.
 
-    What is not given is chosen, as `tff-mf plan` does: `plan.why` says why, and `plan.alternatives` what the others
-    would cost. `print(plan)` shows all of it.
+    What is not given is chosen: `plan.why` says why, and `plan.options` what the others would cost. `print(plan)` shows
+    all of it, and `tff-mf plan` every figure.
 
     Formal guarantee: with `epsilon`, the plan's own `epsilon` is at most that: of all restarts, and composed with the
     counts of adaptive clipping.
@@ -541,6 +563,8 @@ def plan(
         adaptive_count_stddev: Standard deviation of the noised counts of adaptive clipping, for the cohort; `None` if
             the clip norm is fixed. It needs `restart_every`.
         insecure_seed: Makes the noise repeatable. TEST ONLY: it leaves no guarantee.
+        thorough: Whether mechanisms whose optimization takes minutes are compared too.
+        progress: Called with the name of each mechanism that has been compared.
 
     Example:
         >>> import tff_mf
@@ -557,7 +581,7 @@ def plan(
         InputValueError: If an argument is missing, arguments contradict each other, or the counts alone exceed
             `epsilon`.
     """
-    check_level(epsilon=epsilon, noise_multiplier=noise_multiplier, delta=delta)
+    compare.check_level(epsilon=epsilon, noise_multiplier=noise_multiplier, delta=delta)
     cohort = checked_cohort(clients_per_round, cohort)
     if sampling is None:
         if population is None:
@@ -568,68 +592,63 @@ def plan(
         # Clients come as far apart as their number allows.
         sampling = compare.widest(population, clients_per_round=clients_per_round, rounds=rounds)
     check_sampling(sampling)
-    fields: dict[str, Any] = {
-        "rounds": rounds,
-        "sampling": sampling,
-        "delta": delta,
-        "clients_per_round": clients_per_round,
-        "cohort": cohort,
-        "insecure_seed": insecure_seed,
-        "restart_every": restart_every,
-        "adaptive_count_stddev": adaptive_count_stddev,
-        "grid": grid,
-        "dimension": dimension,
-        "clip_norm": clip_norm,
-        "population": population,
-        "secret_cohorts": secret_cohorts,
-        "search": search,
-        "noise_multiplier": 0.0 if noise_multiplier is None else float(noise_multiplier),
-    }
-    return Plan(**fields, **_mechanism(mechanism, fields, epsilon))._with_noise_for(epsilon)
-
-
-def _mechanism(
-    mechanism: Mechanism | str | os.PathLike[str] | None, fields: Mapping[str, Any], epsilon: float | None
-) -> dict[str, Any]:
-    """Returns the mechanism as it is given or named, or else the recommended one with the reason and all others."""
-    if mechanism is not None and not isinstance(mechanism, str | os.PathLike):
-        return {"mechanism": mechanism}
-    sampling, rounds, delta = fields["sampling"], fields["rounds"], fields["delta"]
-    setting = compare.MechanismSetting(
-        rounds=rounds, participation=sampling.schema(rounds), restart_every=fields["restart_every"]
+    given = Plan(
+        mechanism=Identity(),
+        rounds=rounds,
+        sampling=sampling,
+        delta=delta,
+        clients_per_round=clients_per_round,
+        cohort=cohort,
+        insecure_seed=insecure_seed,
+        restart_every=restart_every,
+        adaptive_count_stddev=adaptive_count_stddev,
+        grid=grid,
+        dimension=dimension,
+        clip_norm=clip_norm,
+        population=population,
+        secret_cohorts=secret_cohorts,
+        search=search,
+        noise_multiplier=0.0 if noise_multiplier is None else float(noise_multiplier),
+        target_epsilon=epsilon,
     )
-    if mechanism is not None:
-        return {"mechanism": setting.named(os.fspath(mechanism))}
-    if not fields["secret_cohorts"]:
+    if mechanism is None:
+        chosen = _recommended(given, thorough, progress)
+    elif isinstance(mechanism, str | os.PathLike):
+        chosen = dataclasses.replace(given, mechanism=_setting(given).named(os.fspath(mechanism)))
+    else:
+        chosen = dataclasses.replace(given, mechanism=mechanism)
+    return chosen._with_noise_for(epsilon)
+
+
+def _setting(plan: Plan) -> compare.MechanismSetting:
+    return compare.MechanismSetting(
+        rounds=plan.rounds,
+        participation=plan.participation,
+        restart_every=plan.restart_every,
+        grid=plan.grid,
+        dimension=plan.dimension,
+    )
+
+
+def _recommended(plan: Plan, thorough: bool, progress: Callable[[str], None] | None) -> Plan:
+    """Returns a plan with the recommended mechanism, the reason, and all that were compared."""
+    epsilon, measure = plan.target_epsilon, "loss"
+    if not plan.secret_cohorts:
         # Without noise, mechanisms are compared as with any.
-        level = {"noise_multiplier": fields["noise_multiplier"]} if epsilon is None else {"epsilon": epsilon}
-        return _recommended(compare.options(setting, delta=delta, **level), "loss")
-    if not isinstance(sampling, SecretSampling):
-        # The plan refuses it.
-        return {"mechanism": Identity()}
-    if epsilon is None:
+        level = {"noise_multiplier": plan.noise_multiplier} if epsilon is None else {"epsilon": epsilon}
+        options = compare.options(_setting(plan), delta=plan.delta, **level, thorough=thorough, progress=progress)
+    elif epsilon is None:
         raise InputValueError(
             "mechanism is missing: with secret_cohorts, which one is best depends on ε; give epsilon in place of "
             "noise_multiplier, or a mechanism."
         )
-    options = compare.amplified(sampling, rounds=rounds, epsilon=epsilon, delta=delta)
-    if len(options) == 1:
-        return {"mechanism": options[0].mechanism, "why": f"{options[0].name}: no other is amplified by {sampling}."}
-    return _recommended(options, "error")
-
-
-def _recommended(options: list[compare.Option], measure: str) -> dict[str, Any]:
-    """Returns the recommended mechanism, with the reason, and what the others would cost."""
-    chosen, why = compare.recommend(options, measure=measure)
-    figure = f"rms_{measure}"
-    alternatives = tuple(
-        Alternative(
-            name=option.name,
-            loss=option.figures[figure] / chosen.figures[figure] if option.figures else None,
-            memory_rows=option.figures.get("memory_rows"),
-            note=option.note,
+    else:
+        options, measure = (
+            compare.amplified(plan.sampling, rounds=plan.rounds, epsilon=epsilon, delta=plan.delta),
+            "error",
         )
-        for option in options
-        if option is not chosen
-    )
-    return {"mechanism": chosen.mechanism, "why": why, "alternatives": alternatives}
+    chosen, why = options[0], f"{options[0].name}: no other is amplified by {plan.sampling}."
+    if len(options) > 1:
+        chosen, why = compare.recommend(options, measure=measure)
+    assert chosen.mechanism is not None
+    return dataclasses.replace(plan, mechanism=chosen.mechanism, why=why, options=tuple(options))
