@@ -12,7 +12,7 @@ import sys
 
 import pytest
 
-from .test_architecture import ROOT
+from .test_architecture import FILES, ROOT, belongs, imported
 
 BASE = (
     *("tff_mf.mechanisms", "tff_mf.problem", "tff_mf.accounting"),
@@ -40,26 +40,7 @@ MOST, MOST_OF_DEFAULT = 6_700, 3_980
 
 def modules():
     """Yields the name and the file of every module of the base."""
-    for folder, package in (("tff_mf", "tff_mf"), ("aggregators", "tff_mf.aggregators")):
-        for path in sorted((ROOT / folder).rglob("*.py")):
-            inside = path.relative_to(ROOT / folder).with_suffix("").parts
-            name = ".".join([package, *inside]).removesuffix(".__init__")
-            if belongs(name, BASE):
-                yield name, path
-
-
-def belongs(name: str, parts) -> bool:
-    return any(name == part or name.startswith(f"{part}.") for part in parts)
-
-
-def imported(name: str, path: pathlib.Path):
-    """Yields the absolute names that a module imports, wherever in it; of TYPE_CHECKING, too."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            above = name.split(".")[: -node.level] if node.level else []
-            yield from (".".join([*above, *filter(None, [node.module]), alias.name]) for alias in node.names)
+    yield from ((name, path) for path, name in FILES.items() if belongs(name, BASE))
 
 
 def code_lines(path: pathlib.Path) -> int:
@@ -73,7 +54,7 @@ def code_lines(path: pathlib.Path) -> int:
 
 @pytest.mark.parametrize(("name", "path"), modules(), ids=lambda value: value if isinstance(value, str) else "")
 def test_the_base_imports_nothing_outside_of_itself(name, path):
-    for other in imported(name, path):
+    for other in imported(path):
         top = other.split(".")[0]
         known = belongs(other, BASE) or top in ALLOWED or top in sys.stdlib_module_names
         assert known, f"{name} imports {other}"
