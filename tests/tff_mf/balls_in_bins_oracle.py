@@ -36,28 +36,6 @@ def quadrature(covariance, epsilon, *, remove, points=None, reach=10.0):
     return float(weights @ np.where(inside, option, 0.0)) * math.exp(epsilon) / bins
 
 
-def by_the_definition(encoder, bins, sigma, epsilon, *, samples, seed):
-    """Returns (δ, standard error) of both directions: from runs of n rounds, and their likelihoods."""
-    rounds = len(encoder)
-    generator = np.random.default_rng(seed)
-    signals = np.stack([encoder[:, group::bins].sum(axis=1) for group in range(bins)])
-    found = []
-    for remove in (True, False):
-        values = []
-        for _ in range(0, samples, 2000):
-            outputs = sigma * generator.standard_normal((2000, rounds))
-            if remove:
-                outputs += signals[generator.integers(bins, size=2000)]
-            # log p(y)/q(y): the squares of y cancel.
-            exponents = (outputs @ signals.T - np.sum(signals**2, axis=1) / 2) / sigma**2
-            most = exponents.max(axis=1, keepdims=True)
-            loss = most[:, 0] + np.log(np.exp(exponents - most).mean(axis=1))
-            values.append(np.maximum(-np.expm1(np.minimum(epsilon - loss if remove else epsilon + loss, 0.0)), 0.0))
-        values = np.concatenate(values)
-        found.append((float(values.mean()), float(values.std() / math.sqrt(len(values)))))
-    return found
-
-
 def moment(covariance, order):
     """Returns E[(Z − 1)^order], by the sum over all indices and all subsets of them."""
     bins = len(covariance)

@@ -37,12 +37,6 @@ def bins_level(mechanism, rounds, *, bins, noise_multiplier, delta, clients_per_
     return found.at(delta=delta)
 
 
-def bins_sigma(mechanism, rounds, *, bins, clients_per_round=None, **level):
-    """Returns σ for balls in bins."""
-    sampling = tff_mf.BallsInBins(groups=bins, clients_per_round=clients_per_round)
-    return tff_mf.calibrate_noise_multiplier(mechanism, rounds, sampling, **level)
-
-
 def min_sep_level(mechanism, rounds, *, min_sep, probability, noise_multiplier, delta, clients_per_round=None, **more):
     """Returns ε of b-min-sep sampling, with its bound."""
     sampling = tff_mf.BMinSep(min_sep=min_sep, probability=probability, clients_per_round=clients_per_round)

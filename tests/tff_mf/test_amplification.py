@@ -4,13 +4,9 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
-from scipy import integrate, stats
 
 import tff_mf
-from tests.tff_mf import balls_in_bins_oracle
-from tests.tff_mf.samplings import bins_level, cyclic_epsilon, cyclic_event
+from tests.tff_mf.samplings import cyclic_epsilon, cyclic_event
 from tff_mf.accounting import bands_and_norm
 
 STACK_OVERFLOW = {"population": 342_477, "clients_per_round": 1000}
@@ -19,71 +15,6 @@ STACK_OVERFLOW = {"population": 342_477, "clients_per_round": 1000}
 def banded(bands):
     """Returns a mechanism with this number of bands and columns of norm 1, up to rounding."""
     return tff_mf.BandedToeplitz(column=[1.0] + [2.0**-30] * (bands - 1))
-
-
-def hockey_stick(epsilon, probability, mu, *, removed):
-    """Returns δ(ε) of one sampled query, exactly; ε may be negative."""
-    # The likelihood ratio 1 − q + q·exp(μx − μ²/2) rises in x.
-    ratio = math.exp(epsilon if removed else -epsilon)
-    inside = (ratio - 1 + probability) / probability
-    at = (math.log(inside) / mu + mu / 2) if inside > 0 else -math.inf
-    mixture = (1 - probability) * stats.norm.sf(at) + probability * stats.norm.sf(at - mu)
-    if removed:
-        return mixture - math.exp(epsilon) * stats.norm.sf(at)
-    return stats.norm.cdf(at) - math.exp(epsilon) * (1 - mixture)
-
-
-def exact_delta(epsilon, queries, probability, mu):
-    """Returns δ(ε) of one or two sampled queries, by integration over the first."""
-
-    def both(removed):
-        if queries == 1:
-            return hockey_stick(epsilon, probability, mu, removed=removed)
-
-        def integrand(x):
-            ratio = 1 - probability + probability * math.exp(mu * x - mu * mu / 2)
-            density = stats.norm.pdf(x) * (ratio if removed else 1)
-            rest = epsilon - math.log(ratio) * (1 if removed else -1)
-            return density * hockey_stick(rest, probability, mu, removed=removed)
-
-        return integrate.quad(integrand, -12, 12 + mu, limit=400, epsabs=1e-13)[0]
-
-    return max(both(True), both(False))
-
-
-@st.composite
-def cyclic_runs(draw):
-    """A run of one or two queries with its sampling, and the probability q with which a client joins its rounds.
-
-    Groups are of whole clients, and those who are left over take part in none; the last query may miss its last rounds.
-    """
-    queries, groups, members = draw(st.integers(1, 2)), draw(st.integers(1, 4)), draw(st.integers(1, 6))
-    probability = draw(st.floats(0.01, 0.9))
-    rounds = groups * queries - draw(st.integers(0, groups - 1))
-    column = draw(st.lists(st.floats(-1, 1, width=32), max_size=min(groups, rounds) - 1))
-    sampling = tff_mf.CyclicPoisson(
-        groups=groups,
-        population=groups * members + draw(st.integers(0, groups - 1)),
-        clients_per_round=probability * members,
-    )
-    return tff_mf.BandedToeplitz(column=[draw(st.floats(0.5, 2, width=32)), *column]), rounds, sampling, probability
-
-
-LEFT_OVER = tff_mf.CyclicPoisson(groups=4, population=7, clients_per_round=0.5)
-
-
-@settings(max_examples=10)
-@example(run=(tff_mf.BandedToeplitz(column=[1.0, -0.75]), 4, LEFT_OVER, 0.5), mu=1.0, decades=-5.0)
-@example(run=(tff_mf.BandedToeplitz(column=[2.0, 0.5, 0.5]), 5, LEFT_OVER, 0.5), mu=0.5, decades=-3.0)
-@given(run=cyclic_runs(), mu=st.floats(0.2, 3), decades=st.floats(-7, -2))
-def test_epsilon_is_never_below_the_integral(run, mu, decades):
-    mechanism, rounds, sampling, probability = run
-    delta, queries = 10.0**decades, math.ceil(rounds / sampling.groups)
-    sigma = float(np.linalg.norm(mechanism.cast_to_float32().encoder(rounds), axis=0).max()) / mu
-    epsilon = tff_mf.epsilon(mechanism, rounds, sampling, noise_multiplier=sigma, delta=delta)
-    assert exact_delta(epsilon, queries, probability, mu) <= delta * (1 + 1e-7)
-    if epsilon > 0:
-        assert exact_delta(0.99 * epsilon - 1e-4, queries, probability, mu) > delta
 
 
 def test_a_sampling_probability_of_one_amplifies_nothing():
@@ -139,12 +70,3 @@ def test_cohorts_of_more_clients_than_a_grid_was_charged_for_are_refused():
         sampling.cohorts(1000, 20)
     of_three = tff_mf.BMinSep.of_population(min_sep=2, population=9, clients_per_round=3)
     assert len(of_three.cohorts(9, 4)) == 4
-
-
-def test_balls_in_bins_of_the_identity_are_just_above_quadrature():
-    """Of 7 rounds and 3 bins, one bin has 3 rounds, and others 2."""
-    found = bins_level(tff_mf.Identity(), 7, bins=3, noise_multiplier=2.0, delta=1e-5)
-    gram = np.diag([3.0, 2.0, 2.0]) / 4
-    exact = [balls_in_bins_oracle.quadrature(gram, found.epsilon, remove=each) for each in (True, False)]
-    # Its bound is one of samples, which claims a little more.
-    assert 0.85e-5 <= max(exact) <= 1e-5

@@ -69,27 +69,6 @@ def test_values_have_the_mean_of_quadrature_and_are_in_range(setting):
         assert 0 <= values.min() <= values.max() <= direction.most(epsilon)
 
 
-@pytest.mark.parametrize(
-    ("min_sep", "probability", "sigma", "delta"),
-    [(2, 0.3, 1.0, 1e-5), (3, 0.1, 0.7, 1e-7), (3, 0.5, 4.0, 1e-2), (3, 0.5, 8.0, 1e-3)],
-)
-def test_epsilon_is_above_quadrature(min_sep, probability, sigma, delta):
-    setting = {"min_sep": min_sep, "probability": probability, "noise_multiplier": sigma, "delta": delta}
-    found = min_sep_level(BANDED, 3, **setting, samples=20_000)
-    # With little noise the moments decide, and with much noise samples lower the direction of adding.
-    assert found.bound == ("proved" if sigma <= 1 else "certified")
-    assert found.failure == (0.0 if sigma <= 1 else pytest.approx(delta / 1000))
-    assert min_sep_level(BANDED, 3, **setting, samples=20_000) == found
-    bounds = min_sep_directions(BANDED, 3, **setting, samples=20_000)
-    encoder = BANDED.cast_to_float32().encoder(3)
-    histories, chances = oracle.min_sep_histories(3, min_sep, probability)
-    for remove, bound in zip((True, False), bounds, strict=True):
-        setting = {"remove": remove, "points": 121}
-        assert oracle.quadrature(encoder, histories, chances, sigma, bound.value, **setting) <= delta
-        if bound.bound == "Monte Carlo":
-            assert oracle.quadrature(encoder, histories, chances, sigma, 0.8 * bound.value, **setting) > delta
-
-
 def test_probability_of_a_population():
     """As the sampler has it, on average m clients take part."""
     p = tff_mf.BMinSep.of_population(population=400, clients_per_round=8, min_sep=10).probability

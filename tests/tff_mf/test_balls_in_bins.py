@@ -9,7 +9,7 @@ import pytest
 
 import tff_mf
 from tests.tff_mf import balls_in_bins_oracle as oracle
-from tests.tff_mf.samplings import bins_level, bins_sigma
+from tests.tff_mf.samplings import bins_level
 from tff_mf.accounting import BallsInBinsEstimator, balls_in_bins_gram
 from tff_mf.accounting._bins_moments import Moments, _proven, central_moments, dominating_pair, moment_delta
 from tff_mf.accounting.balls_in_bins import Add, Remove, Sampler, Tilts
@@ -32,15 +32,6 @@ def test_the_gram_matrix_is_that_of_the_dense_matrix(name, bins):
     columns = np.stack([encoder[:, group::bins].sum(axis=1) for group in range(bins)], axis=1)
     found = balls_in_bins_gram(MECHANISMS[name], 30, bins=bins)
     np.testing.assert_allclose(found, columns.T @ columns, rtol=1e-13)
-
-
-@pytest.mark.filterwarnings("error")
-@pytest.mark.parametrize("epsilon", [1e-3, 100.0, 1e4])
-def test_extreme_estimates_do_not_overflow(epsilon):
-    estimator = BallsInBinsEstimator(balls_in_bins_gram(tff_mf.Identity(), 60, bins=20))
-    sigma = estimator.noise_multiplier(epsilon=epsilon, delta=1e-6)
-    found = estimator.epsilon(noise_multiplier=sigma, delta=1e-6)
-    assert found.epsilon == pytest.approx(epsilon, rel=1e-5)
 
 
 BANDED = tff_mf.BandedToeplitz(column=[1.0, 0.6, 0.3])
@@ -187,37 +178,6 @@ def test_a_bet_is_lost_where_the_claim_is_false():
     assert mean_is_at_most(generator.binomial(1, 0.005, size=2000) * 1.0, 0.0199, bets, 0.05)
 
 
-@pytest.mark.parametrize(("bins", "sigma", "delta"), [(2, 1.0, 1e-6), (3, 2.5, 1e-12), (3, 0.7, 1e-3)])
-def test_certified_epsilon_is_just_above_quadrature(bins, sigma, delta):
-    found = bins_level(BANDED, 12, bins=bins, noise_multiplier=sigma, delta=delta, samples=20_000)
-    matrix = covariance(bins, sigma, BANDED)
-    plain = gaussian.epsilon_from_delta(delta, math.sqrt(np.max(matrix)))
-    assert found.epsilon <= plain * (1 + 1e-9)
-    assert max(oracle.quadrature(matrix, found.epsilon, remove=each) for each in (True, False)) <= delta
-    # At 4 % less, it does not hold.
-    assert max(oracle.quadrature(matrix, 0.96 * found.epsilon, remove=each) for each in (True, False)) > delta
-
-
-LONG = tff_mf.BLT(theta=[0.99, 0.8], omega=[0.05, 0.2])
-
-
-@pytest.mark.parametrize(
-    ("mechanism", "rounds", "bins", "sigma"),
-    [
-        (BLT, 12, 4, 1.5),
-        # The short one covers the code.
-        pytest.param(BANDED, 60, 20, 0.5, marks=pytest.mark.long),
-        pytest.param(tff_mf.Tree(64), 64, 16, 1.0, marks=pytest.mark.long),
-        pytest.param(LONG, 2052, 342, 2.0, marks=pytest.mark.long),
-    ],
-)
-def test_never_below_runs_by_the_definition(mechanism, rounds, bins, sigma):
-    found = bins_level(mechanism, rounds, bins=bins, noise_multiplier=sigma, delta=1e-2, samples=20_000)
-    encoder = mechanism.cast_to_float32().encoder(rounds)
-    for value, error in oracle.by_the_definition(encoder, bins, sigma, found.epsilon, samples=40_000, seed=1):
-        assert value - 4 * error <= 1e-2
-
-
 def test_the_estimate_is_close_to_quadrature():
     matrix = covariance(3, 1.0)
     for sigma in (1.0, 3.0):
@@ -234,34 +194,3 @@ def test_errors_of_moments_include_those_of_the_covariance():
         moved, _ = central_moments(matrix + sign * 1e-6)
         assert np.all(np.abs(moved - values) <= errors)
     assert np.all(errors < 1e-3)
-
-
-@pytest.mark.parametrize(
-    "mechanism",
-    [
-        tff_mf.BandedToeplitz(column=[1.0, 0.5, -0.25]),
-        tff_mf.Banded(values=[[1.0] * 4, [0.5, 0.5, -0.125, 0.0]]),
-        tff_mf.Dense(matrix=np.eye(4) - 0.5 * np.eye(4, k=-2)),
-    ],
-    ids=lambda mechanism: mechanism.kind,
-)
-def test_entries_below_zero_count_as_if_they_were_above(mechanism):
-    columns = np.abs(mechanism.encoder(4)) @ np.tile(np.eye(2), 2).T
-    assert balls_in_bins_gram(mechanism, 4, bins=2) == pytest.approx(columns.T @ columns, rel=1e-12)
-
-
-@pytest.mark.once
-def test_sigma_agrees_with_epsilon():
-    run = {"bins": 3, "samples": 10_000}
-    sigma = bins_sigma(BANDED, 12, **run, epsilon=2.0, delta=1e-5)
-    found = bins_level(BANDED, 12, **run, noise_multiplier=sigma, delta=1e-5)
-    assert 1.96 < found.epsilon <= 2.0
-    assert found.failure <= 1e-8
-
-
-def test_estimates_of_zero_are_certified_as_well():
-    """With so much noise δ(0) is below δ."""
-    found = bins_level(BANDED, 12, bins=3, noise_multiplier=1e4, delta=1e-3, samples=2000)
-    assert found.epsilon == 0.0
-    found = bins_level(BANDED, 12, bins=3, noise_multiplier=900.0, delta=1e-3, samples=2000)
-    assert 0 <= found.epsilon < 0.01
