@@ -184,9 +184,6 @@ def test_damaged_and_foreign_files_are_refused(tmp_path):
             asyncio.run(manager.load(1, {"x": 0}))
 
 
-def test_what_is_no_aggregator_is_refused(tmp_path):
-    with pytest.raises(tff_mf.InputError, match="aggregator"):
-        aggregators.CheckpointManager(tmp_path, aggregator=3)
 
 
 class Recording(tff.program.ReleaseManager):

@@ -71,19 +71,8 @@ def test_a_value_that_is_not_finite_counts_as_zero(process, bad):
     )
 
 
-@pytest.mark.parametrize("bad", [value(LARGEST), value(-1e20), value(1e3), mixed(LARGEST, 0.0)])
-def test_a_huge_value_moves_the_sum_by_at_most_the_clip_norm(process, bad):
-    (without,), (with_it,) = released(process, HONEST), released(process, [*HONEST, bad])
-    moved = 3 * np.linalg.norm(flat(with_it.result) - flat(without.result))
-    # The tolerance is that of float32 sums with noise of about 10.
-    assert moved <= 1 + 1e-5
 
 
-def test_dropouts_change_neither_divisor_nor_noise(process):
-    (none,), (everyone,) = released(process, []), released(process, HONEST)
-    moved = 3 * (flat(everyone.result) - flat(none.result))
-    np.testing.assert_allclose(moved, flat(value(0.1)), atol=1e-5)
-    assert np.abs(flat(none.result)).min() > 0
 
 
 def test_an_update_of_another_shape_stops_the_round_before_noise_is_drawn(process):

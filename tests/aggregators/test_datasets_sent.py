@@ -207,29 +207,3 @@ def test_a_worker_reads_the_elements_of_a_list(element_type, make, rows):
         assert not graph_pb2.GraphDef.FromString(graph).library.function
 
 
-def test_a_round_of_lists_is_one_of_datasets(monkeypatch):
-    @tff.tensorflow.computation(tff.SequenceType(ALONE))
-    def work(elements):
-        return elements.reduce(tf.zeros([2]), lambda total, rows: 2 * total + tf.reduce_sum(rows, axis=0))
-
-    @tff.federated_computation(tff.FederatedType(tff.SequenceType(ALONE), tff.CLIENTS))
-    def summed(clients):
-        return tff.federated_sum(tff.federated_map(work, clients))
-
-    lists = [[alone(4), alone(4), alone(1)], [], [alone(2)], [alone(3), alone(1)], [alone(4)]]
-    datasets = [
-        tf.data.Dataset.from_generator(lambda each=each: iter(each), output_signature=tf.TensorSpec([None, 2]))
-        for each in lists
-    ]
-    found = []
-    with aggregators.resident_context():
-        # As one computation, and client by client.
-        for fewest in (1, 10**9):
-            monkeypatch.setattr(context, "_FEWEST", fewest)
-            found.append(np.asarray(summed(lists)))
-    expected = sum(
-        (np.asarray(each.reduce(tf.zeros([2]), lambda total, rows: 2 * total + tf.reduce_sum(rows, axis=0))))
-        for each in datasets
-    )
-    np.testing.assert_array_equal(found[0], found[1])
-    np.testing.assert_allclose(found[0], expected, rtol=1e-6)

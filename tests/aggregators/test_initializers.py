@@ -92,22 +92,5 @@ def test_programs_have_the_same_results(program, initial_from_other):
     assert (numbers[0] == numbers[1]) == (spared == 0)
 
 
-@pytest.mark.parametrize("kind", ["add", "read", "assign in a branch", "read in a branch", "assign in a loop"])
-def test_a_variable_that_may_be_read_first_keeps_its_initial_value(kind):
-    whole = compiled([(kind, 0), ("assign", 0)], False)
-    kept = initialized(graphs.without_overwritten(whole))
-    assert kept == initialized(whole)
 
 
-def test_a_variable_with_two_handles_keeps_its_initial_value():
-    """Of one handle alone, the assignment would come first."""
-    proto = tff.framework.serialize_computation(compiled([("assign", 0), ("assign", 1)], False))
-    graph_def = tf.compat.v1.GraphDef()
-    proto.tensorflow.graph_def.Unpack(graph_def)
-    handles = [node for node in graph_def.node if node.op == "VarHandleOp"]
-    assert len(handles) == VARIABLES
-    for handle in handles:
-        handle.attr["shared_name"].s = b"shared"
-    proto.tensorflow.graph_def.Pack(graph_def)
-    whole = tff.framework.deserialize_computation(proto)
-    assert initialized(graphs.without_overwritten(whole)) == initialized(whole)

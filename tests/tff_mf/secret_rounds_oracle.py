@@ -78,11 +78,11 @@ def quadrature(encoder, histories, chances, sigma, epsilon, *, remove, points=No
 
 
 def worst_quadrature(encoder, sampling, sigma, epsilon):
-    """Returns the largest δ(ε) over both directions, all groups, and all signs of what the client sends."""
+    """Returns the largest δ(ε) over both directions, all groups, and, of a few rounds, all signs of what is sent."""
     rounds = len(encoder)
     return max(
-        quadrature(encoder * np.array((1, *signs)), *law, sigma, epsilon, remove=remove)
+        quadrature(encoder * np.resize((1, *signs), rounds), *law, sigma, epsilon, remove=remove)
         for law in laws(sampling, rounds)
-        for signs in itertools.product((1, -1), repeat=rounds - 1 if np.any(encoder < 0) else 0)
+        for signs in itertools.product((1, -1), repeat=rounds - 1 if rounds < 4 and np.any(encoder < 0) else 0)
         for remove in (True, False)
     )

@@ -1,4 +1,7 @@
-"""The queries on their own: clipping, noise, events and what they refuse."""
+"""Queries on their own: sums, noise, guarantees, states and refusals, of every kind of query.
+
+The contract of sums is that of TensorFlow Privacy's `DPQuery`, whose own tests try it as these do.
+"""
 
 import collections
 import itertools
@@ -11,98 +14,177 @@ import tff_mf
 tf = pytest.importorskip("tensorflow")
 import dp_accounting  # noqa: E402
 import tensorflow_privacy as tfp  # noqa: E402
+from tensorflow_privacy.privacy.dp_query import tree_aggregation  # noqa: E402
 
 from tff_mf import queries  # noqa: E402
 from tff_mf.noise.tensorflow import _state  # noqa: E402
 
+from ..conftest import ENDED, OTHER_NOISE  # noqa: E402
+
 BLT = tff_mf.BLT.production("b400")
-SPECS = {
-    "scalar": tf.TensorSpec([]),
-    "vector": tf.TensorSpec([7]),
-    "model": collections.OrderedDict(
-        kernel=tf.TensorSpec([3, 2]), bias=tf.TensorSpec([2]), wide=tf.TensorSpec([2], tf.float64)
-    ),
-    "half": (tf.TensorSpec([3], tf.float16), [tf.TensorSpec([1, 1], tf.bfloat16)]),
+GRID = tff_mf.Grid(bits=20, max_clients=6)
+SPEC = tf.TensorSpec([5])
+COUNTS = queries.AdaptiveClipping(count_stddev=1.0)
+FREE_COUNTS = queries.AdaptiveClipping(count_stddev=0.0, learning_rate=0.7)
+TREE = tff_mf.Tree(4)
+KINDS = {
+    "blt": {"mechanism": BLT},
+    "dense": {"mechanism": tff_mf.Dense(matrix=np.tri(4) / 2 + np.eye(4) / 2)},
+    "online tree": {"mechanism": tff_mf.Tree(4, variant="online")},
+    "grid": {"grid": GRID},
+    "restarts": {"mechanism": TREE, "restart_every": 2},
+    "adaptive": {"mechanism": TREE, "clipping": FREE_COUNTS},
+    "adaptive, restarts": {"mechanism": TREE, "restart_every": 2, "clipping": FREE_COUNTS},
+    "adaptive, restarts, grid": {"mechanism": TREE, "restart_every": 2, "clipping": FREE_COUNTS, "grid": GRID},
 }
 
 
-def build(mechanism=BLT, specs=SPECS["vector"], **changes):
-    return queries.build_query(
-        mechanism, **{"record_specs": specs, "clip_norm": 2.0, "noise_multiplier": 1.5, **changes}
-    )
+def build(*, restart_every=None, rounds=None, clipping=None, mechanism=BLT, **arguments):
+    arguments = {"record_specs": SPEC, "clip_norm": 1.0, "noise_multiplier": 8.0, **arguments}
+    if clipping is None:
+        query = queries.build_query(mechanism, **arguments)
+    else:
+        query = queries.AdaptiveClippingQuery(mechanism, clipping=clipping, clients_per_round=10, **arguments)
+    if restart_every is None:
+        return query if rounds is None else query.limited_to(rounds)
+    return queries.RestartedQuery(query, restart_every=restart_every, rounds=rounds)
 
 
 def flat(structure):
     return np.concatenate([np.ravel(tf.cast(leaf, tf.float64)) for leaf in tf.nest.flatten(structure)])
 
 
-def run(query, rounds, records=()):
-    state, results = query.initial_global_state(), []
-    for _ in range(rounds):
-        sample = query.initial_sample_state()
-        for record in records:
-            sample = query.accumulate_record(query.derive_sample_params(state), sample, record)
-        result, state, event = query.get_noised_result(sample, state)
-        assert event == dp_accounting.UnsupportedDpEvent()
-        results.append(flat(result))
-    return np.stack(results), state
+def step(query, state, records=(), specs=SPEC):
+    params, sample = query.derive_sample_params(state), query.initial_sample_state(specs)
+    for record in records:
+        sample = query.accumulate_record(params, sample, record)
+    result, state, event = query.get_noised_result(sample, state)
+    assert event == dp_accounting.UnsupportedDpEvent()
+    return result, state
 
 
-@pytest.mark.parametrize("mechanism", [BLT, tff_mf.Tree(7)], ids=lambda each: each.kind)
+class Layer(collections.namedtuple("Layer", ["kernel", "bias"])):
+    """A record may be a named tuple."""
+
+
+SPECS = {
+    "scalar": tf.TensorSpec([]),
+    "model": collections.OrderedDict(
+        kernel=tf.TensorSpec([3, 2]), bias=tf.TensorSpec([2]), wide=tf.TensorSpec([2], tf.float64)
+    ),
+    "half": (tf.TensorSpec([3], tf.float16), [tf.TensorSpec([1, 1], tf.bfloat16)]),
+    "named": Layer(tf.TensorSpec([2]), {"x": tf.TensorSpec([1])}),
+}
+
+
+@pytest.mark.sampled
 @pytest.mark.parametrize("specs", SPECS.values(), ids=SPECS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_sum_is_that_of_clipped_records_however_it_is_added_up(kind, specs):
+    """At once, in two parts that are merged, and of records that are clipped in another graph; of three rounds."""
+    query, generator = build(**KINDS[kind], record_specs=specs, noise_multiplier=0.0), np.random.default_rng(0)
+    state, precision = query.initial_global_state(), 1e-2 if "float16" in str(specs) else 1e-5
+    for _ in range(3):
+        params = query.derive_sample_params(state)
+        clip_norm = float(params)
+        records = [
+            tf.nest.map_structure(
+                lambda spec, size=size: tf.cast(generator.normal(size=spec.shape) * size, spec.dtype), specs
+            )
+            for size in (0.1, 3.0, 30.0, 100.0)
+        ]
+        expected = sum(flat(one) * min(1.0, clip_norm / np.linalg.norm(flat(one))) for one in records)
+        known = [tf.nest.map_structure(lambda leaf: leaf.numpy(), one) for one in records[:2]]
+        with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+            fed = tf.compat.v1.placeholder(tf.float32, [])
+            sent = [query.preprocess_record(fed, tf.nest.map_structure(tf.constant, one)) for one in known]
+            sent = session.run(sent, {fed: clip_norm})
+        one, other = (query.initial_sample_state(specs) for _ in range(2))
+        for record in sent:
+            one = query.accumulate_preprocessed_record(one, tf.nest.map_structure(tf.constant, record))
+        for record in records[2:]:
+            other = query.accumulate_record(params, other, record)
+        merged, _, _ = query.get_noised_result(query.merge_sample_states(one, other), state)
+        result, state = step(query, state, records, specs)
+        for found in (result, merged):
+            tf.nest.assert_same_structure(found, specs)
+            for leaf, spec in zip(tf.nest.flatten(found), tf.nest.flatten(specs), strict=True):
+                assert (leaf.dtype, leaf.shape) == (spec.dtype, spec.shape)
+            np.testing.assert_allclose(flat(found), expected, rtol=precision, atol=precision * clip_norm)
+    # No restart comes without a clip norm of its own, if that adapts: three of four records were above it.
+    assert (clip_norm == 1.0) == (kind not in ("adaptive, restarts", "adaptive, restarts, grid"))
+
+
+@pytest.mark.sampled
+@pytest.mark.parametrize("specs", SPECS.values(), ids=SPECS)
+@pytest.mark.parametrize("mechanism", [BLT, TREE], ids=lambda each: each.kind)
 def test_noise_is_the_inverse_times_the_recorded_noise(mechanism, specs):
     """Of records of every structure: test_noise_laws.py has the same law for every mechanism."""
-    query = build(mechanism, specs)
-    result, _, _ = query.get_noised_result(query.initial_sample_state(), query.initial_global_state())
-    tf.nest.assert_same_structure(result, specs)
-    for leaf, spec in zip(tf.nest.flatten(result), tf.nest.flatten(specs), strict=True):
-        assert (leaf.dtype, leaf.shape) == (spec.dtype, spec.shape)
-    results, state = run(query, 7)
-    z = np.stack([_state.standard_normal(key, results.shape[1]).numpy() for key in state.noise.past_keys])
-    expected = mechanism.cast_to_float32().inverse(7) @ z * 3.0
-    low_precision = any(leaf.dtype.size < 4 for leaf in tf.nest.flatten(specs))
-    assert np.abs(results - expected).max() <= (3e-2 if low_precision else 1e-5) * np.abs(expected).max()
+    query = build(mechanism=mechanism, record_specs=specs, clip_norm=2.0, noise_multiplier=1.5)
+    state, results = query.initial_global_state(), []
+    for _ in range(4):
+        result, state = step(query, state, specs=specs)
+        results.append(flat(result))
+    z = np.stack([_state.standard_normal(key, len(results[0])).numpy() for key in state.noise.past_keys])
+    expected = mechanism.cast_to_float32().inverse(4) @ z * 3.0
+    assert np.abs(results - expected).max() <= (3e-2 if "float16" in str(specs) else 1e-5) * np.abs(expected).max()
 
 
-@pytest.mark.parametrize("mechanism", [BLT, tff_mf.Tree(4), tff_mf.Dense(matrix=np.tri(4) / 2 + np.eye(4))])
-def test_events_are_those_of_the_guarantee(mechanism):
-    participation = tff_mf.MinSep(min_sep=2, max_participations=2)
-    run = mechanism, 4, participation
-    expected = tff_mf.guarantee(*run, noise_multiplier=1.5).dp_event()
-    assert build(mechanism).dp_event(4, participation) == expected
-    for every in (2, 3):
-        query = queries.RestartedQuery(build(mechanism), restart_every=every)
-        expected = tff_mf.guarantee(*run, noise_multiplier=1.5, restart_every=every).dp_event()
-        assert query.dp_event(4, participation) == expected
+@pytest.mark.parametrize("kind", KINDS)
+def test_rounds_in_a_function_are_those_of_eager_mode(kind):
+    query = build(**KINDS[kind], noise_multiplier=1.0, insecure_seed=7)
+    state = traced_state = query.initial_global_state()
+    in_function = tf.function(lambda state: step(query, state, [tf.ones([5])]))
+    for _ in range(3):
+        result, state = step(query, state, [tf.ones([5])])
+        traced, traced_state = in_function(traced_state)
+        np.testing.assert_allclose(traced, result, atol=1e-5)
+    tf.nest.assert_same_structure(traced_state, state)
 
 
-def test_restarts_of_something_else_are_refused():
-    with pytest.raises(TypeError, match="query"):
-        queries.RestartedQuery(tfp.GaussianSumQuery(1.0, 1.0), restart_every=3)
+def test_a_sum_of_16_bits_does_not_overflow():
+    query = build(mechanism=tff_mf.Identity(), record_specs=tf.TensorSpec([2], tf.float16), clip_norm=1e4)
+    state, total = query.initial_global_state(), query.initial_sample_state()
+    for _ in range(100):
+        total = query.accumulate_record(query.derive_sample_params(state), total, tf.constant([3e4, 0], tf.float16))
+    # Whatever is released has been noised before it is rounded to 16 bits.
+    assert total.dtype == tf.float32
+    assert np.isfinite(total.numpy()).all()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_guarantee_is_of_all_that_is_released(kind):
+    """With the charge of a grid, and with the counts of adaptive clipping, each of them one coordinate."""
+    setting = {**KINDS[kind], **({"clipping": COUNTS} if "clipping" in KINDS[kind] else {})}
+    schema, grid = tff_mf.MinSep(min_sep=2, max_participations=2), setting.get("grid")
+
+    def of(mechanism, sigma, dimension, **more):
+        on_grid = {} if grid is None else {"grid": grid, "dimension": dimension}
+        return tff_mf.guarantee(mechanism, 4, schema, noise_multiplier=sigma, **on_grid, **more)
+
+    expected = of(setting.get("mechanism", BLT), 8.0, 5, restart_every=setting.get("restart_every"))
+    if "clipping" in setting:
+        expected = tff_mf.compose_guarantees(expected, of(tff_mf.Identity(), 1.0, 1))
+    event = build(**setting).dp_event(4, schema)
+    assert 1 / event.noise_multiplier == pytest.approx(expected.mu, rel=1e-9)
+    if "restart_every" not in setting:
+        found = build(**setting).guarantee(4, schema)
+        assert (found.mu, found.tail) == (pytest.approx(expected.mu, rel=1e-9), pytest.approx(expected.tail, rel=1e-9))
+        assert event == found.dp_event()
     with pytest.raises(tff_mf.InputError, match="TEST ONLY"):
-        queries.RestartedQuery(build(insecure_seed=1), restart_every=3).dp_event(6, tff_mf.SingleParticipation())
-
-
-def adaptive(**changes):
-    arguments = {"clip_norm": 2.0, "noise_multiplier": 0.0, "clients_per_round": 4, **changes}
-    clipping = queries.AdaptiveClipping(count_stddev=arguments.pop("count_stddev", 0.0), learning_rate=1.0)
-    mechanism = arguments.pop("mechanism", tff_mf.Tree(4))
-    return queries.AdaptiveClippingQuery(mechanism, record_specs=SPECS["vector"], clipping=clipping, **arguments)
-
-
-def record(norm):
-    return tf.one_hot(2, 7) * norm
+        build(**setting, insecure_seed=1).dp_event(4, schema)
 
 
 def test_noise_of_adaptive_clipping_is_in_proportion_to_the_clip_norm():
-    query = adaptive(noise_multiplier=1.5, count_stddev=2.0)
-    state = query.initial_global_state()._replace(clip_norm=tf.constant(8.0))
-    results = []
+    query = build(
+        mechanism=TREE, clip_norm=2.0, noise_multiplier=1.5, clipping=queries.AdaptiveClipping(count_stddev=2.0)
+    )
+    state, results = query.initial_global_state()._replace(clip_norm=tf.constant(8.0)), []
     for _ in range(4):
-        result, state, _ = query.get_noised_result(query.initial_sample_state(), state)
+        result, state = step(query, state)
         results.append(result.numpy())
-    z = np.stack([_state.standard_normal(key, 7).numpy() for key in state.noise.past_keys])
-    np.testing.assert_allclose(results, tff_mf.Tree(4).inverse(4) @ z * 1.5 * 8.0, rtol=1e-4, atol=1e-4)
+    z = np.stack([_state.standard_normal(key, 5).numpy() for key in state.noise.past_keys])
+    np.testing.assert_allclose(results, TREE.inverse(4) @ z * 1.5 * 8.0, rtol=1e-4, atol=1e-4)
     counts = [float(_state.standard_normal(key, 1)[0]) for key in state.count_noise.past_keys]
     assert float(state.count) == pytest.approx(2.0 * sum(counts), rel=1e-5)
     assert not set(map(bytes, state.noise.past_keys.numpy())) & set(map(bytes, state.count_noise.past_keys.numpy()))
@@ -111,50 +193,43 @@ def test_noise_of_adaptive_clipping_is_in_proportion_to_the_clip_norm():
 
 
 def test_adaptive_clipping_counts_within_a_half_whatever_a_client_sends():
-    query = adaptive()
-    for value, half in ((0.0, 0.5), (1.9, 0.5), (2.1, -0.5), (float("nan"), -0.5), (float("inf"), -0.5), (3e38, -0.5)):
-        clipped, below = query.preprocess_record(
-            tf.constant(2.0), record(1.0) * value if np.isfinite(value) else tf.fill([7], value)
-        )
+    query = build(mechanism=TREE, clipping=FREE_COUNTS)
+    for value, half in ((0.0, 0.5), (0.9, 0.5), (1.1, -0.5), (float("nan"), -0.5), (float("inf"), -0.5), (3e38, -0.5)):
+        clipped, below = query.preprocess_record(tf.constant(1.0), tf.fill([5], value / (5**0.5 if value < 3 else 1)))
         assert float(below) == half
-        assert np.linalg.norm(clipped) <= 2.0
+        assert np.linalg.norm(clipped) <= 1.0
 
 
-def test_adaptive_clipping_pays_for_its_counts():
-    participation = tff_mf.MinSep(min_sep=4, max_participations=3)
-    query = queries.RestartedQuery(adaptive(noise_multiplier=3.0, count_stddev=5.0), restart_every=4)
-    sums = tff_mf.guarantee(tff_mf.Tree(4), 12, participation, noise_multiplier=3.0, restart_every=4).mu
-    counts = 3**0.5 / 5.0
-    assert 1 / query.dp_event(12, participation).noise_multiplier == pytest.approx(np.hypot(sums, counts), rel=1e-9)
-
-
-def released(query, rounds, cohorts):
-    """Returns sums, float `[rounds, 7]`, and counts, `[rounds]`, of a query without noise; a cohort is its records."""
+def released(query, cohorts):
+    """Returns sums, float `[rounds, 5]`, and counts, `[rounds]`, of a query without noise; a cohort is its records."""
     state, sums, counts = query.initial_global_state(), [], []
     for cohort in cohorts:
-        params, sample = query.derive_sample_params(state), query.initial_sample_state()
-        for one in cohort:
-            sample = query.accumulate_record(params, sample, one)
         before = state.count
-        result, state, _ = query.get_noised_result(sample, state)
+        result, state = step(query, state, cohort)
         sums.append(result.numpy())
         counts.append(float(state.count - before))
-    assert len(sums) == rounds
     return np.array(sums), np.array(counts)
 
 
 def test_no_client_moves_sums_and_counts_by_more_than_is_accounted_for():
     """Brute force on the graph: every client, below the clip norm or above it in each of its rounds, or zeroed out."""
     rounds, deviation, schema = 3, 3.0, tff_mf.MinSep(min_sep=2, max_participations=2)
-    query = adaptive(mechanism=tff_mf.Tree(rounds), noise_multiplier=0.0, count_stddev=0.0)
-    noised = adaptive(mechanism=tff_mf.Tree(rounds), noise_multiplier=deviation, count_stddev=deviation)
-    encoder, others, worst, worst_count = tff_mf.Tree(rounds).encoder(rounds), [record(1.0), record(5.0)], 0.0, 0.0
+    tree = tff_mf.Tree(rounds)
+    query = build(mechanism=tree, clipping=FREE_COUNTS, noise_multiplier=0.0)
+    noised = build(
+        mechanism=tree, clipping=queries.AdaptiveClipping(count_stddev=deviation), noise_multiplier=deviation
+    )
+
+    def record(norm):
+        return tf.one_hot(2, 5) * norm
+
+    encoder, others, worst, worst_count = tree.encoder(rounds), [record(0.5), record(2.5)], 0.0, 0.0
     for pattern in schema.patterns(rounds):
-        zeroed = released(query, rounds, [[*others, record(0.0)] if t in pattern else others for t in range(rounds)])
-        for norms in itertools.product((1.0, 9.0), repeat=len(pattern)):
+        zeroed = released(query, [[*others, record(0.0)] if t in pattern else others for t in range(rounds)])
+        for norms in itertools.product((0.5, 4.5), repeat=len(pattern)):
             own = dict(zip(pattern, norms, strict=True))
-            there = released(query, rounds, [[*others, record(own[t])] if t in own else others for t in range(rounds)])
-            sums = np.linalg.norm(encoder @ (there[0] - zeroed[0])) / (2.0 * deviation)
+            there = released(query, [[*others, record(own[t])] if t in own else others for t in range(rounds)])
+            sums = np.linalg.norm(encoder @ (there[0] - zeroed[0])) / deviation
             counts = np.linalg.norm(there[1] - zeroed[1])
             worst, worst_count = max(worst, np.hypot(sums, counts / deviation)), max(worst_count, counts)
     claimed = tff_mf.adaptive_clipping_guarantee(rounds, schema, count_stddev=1.0).mu
@@ -165,43 +240,199 @@ def test_no_client_moves_sums_and_counts_by_more_than_is_accounted_for():
     assert worst <= 1 / noised.dp_event(rounds, schema).noise_multiplier
 
 
-@pytest.mark.parametrize(
-    ("changes", "field"),
-    [
-        ({"clip_norm": 0.0}, "clip_norm"),
-        ({"clip_norm": 1e30}, "clip_norm"),
-        ({"clients_per_round": 0}, "clients_per_round"),
-        ({"count_stddev": -1.0}, "count_stddev"),
-        ({"noise_multiplier": float("nan")}, "noise_multiplier"),
-    ],
-)
-def test_bad_arguments_of_adaptive_clipping(changes, field):
-    with pytest.raises(tff_mf.InputError, match=field):
-        adaptive(**changes)
+def test_more_records_than_a_grid_has_room_for_are_refused_and_else_nan(monkeypatch):
+    query = build(grid=GRID)
+    state = query.initial_global_state()
+    sample = query.initial_sample_state()
+    for _ in range(7):
+        sample = query.accumulate_record(query.derive_sample_params(state), sample, tf.ones([5]))
+    with pytest.raises(tf.errors.InvalidArgumentError, match="max_clients=6"):
+        query.get_noised_result(sample, state)
+    monkeypatch.setattr(tf.debugging, "assert_less_equal", lambda *_, **__: None)
+    total, unit = query._summands.opened(sample, np.float32(0.3))
+    assert np.all(np.isnan(query._summands.noised(total, tf.zeros([5], tf.float64), unit, tf.float32)))
+
+
+def test_only_a_grid_lets_the_server_enforce_an_adaptive_clip_norm():
+    with pytest.raises(tff_mf.InputError, match="only clients can enforce"):
+        build(mechanism=TREE, clipping=COUNTS).clip_again((tf.zeros([5]), tf.constant(0.5)))
+
+
+ADAPTIVE = {"restart_every": 4, "clipping": COUNTS}
+OTHERS = [
+    ({}, {"noise_multiplier": 0.4}),
+    ({}, {"clip_norm": 0.05}),
+    ({}, {"clip_norm": 2.0, "noise_multiplier": 4.0}),
+    ({}, {"clip_norm": 1.0 - 1e-7}),
+    ({}, {"insecure_seed": 1}),
+    ({}, {"mechanism": tff_mf.BLT.production("b100")}),
+    ({}, {"grid": GRID}),
+    ({"restart_every": 4}, {"restart_every": 8}),
+    (ADAPTIVE, {"restart_every": 8}),
+    (ADAPTIVE, {"clipping": queries.AdaptiveClipping(count_stddev=0.5)}),
+    (ADAPTIVE, {"clipping": queries.AdaptiveClipping(count_stddev=1.0, learning_rate=9.0)}),
+    (ADAPTIVE, {"clip_norm": 0.5}),
+]
+
+
+@pytest.mark.parametrize(("first", "changes"), OTHERS, ids=str)
+def test_a_state_of_other_noise_is_refused(first, changes):
+    _, state = step(build(**first), build(**first).initial_global_state())
+    other = build(**first | changes)
+    assert other.fingerprint != build(**first).fingerprint
+    with pytest.raises(tf.errors.InvalidArgumentError, match=OTHER_NOISE):
+        step(other, state)
+    if "clip_norm" in changes:
+        with pytest.raises(tf.errors.InvalidArgumentError, match=OTHER_NOISE):
+            tf.function(lambda state: step(other, state)[0], autograph=False)(state)
+    step(build(**first), state)
 
 
 @pytest.mark.parametrize(
-    ("changes", "field", "error"),
+    "made",
     [
-        ({"clip_norm": 0.0}, "clip_norm", ValueError),
-        ({"clip_norm": -1.0}, "clip_norm", ValueError),
-        ({"clip_norm": float("nan")}, "clip_norm", ValueError),
-        ({"clip_norm": float("inf")}, "clip_norm", ValueError),
-        ({"clip_norm": 1e-60}, "clip_norm", ValueError),
-        ({"clip_norm": "1"}, "clip_norm", TypeError),
-        ({"noise_multiplier": -1.0}, "noise_multiplier", ValueError),
-        ({"noise_multiplier": float("inf")}, "noise_multiplier", ValueError),
-        ({"noise_multiplier": None}, "noise_multiplier", TypeError),
-        ({"insecure_seed": 1.5}, "insecure_seed", TypeError),
-        ({"specs": tf.TensorSpec([2], tf.int32)}, "int32", TypeError),
-        ({"specs": tf.TensorSpec([None])}, "shape", ValueError),
-        ({"specs": ()}, "record_specs", ValueError),
-        ({"specs": tf.TensorSpec([0])}, "record_specs", ValueError),
-        ({"specs": [3.0]}, "record_specs", TypeError),
-        ({"mechanism": "b400"}, "mechanism", TypeError),
+        lambda rounds: build(mechanism=tff_mf.Tree(5), rounds=rounds),
+        lambda rounds: build(mechanism=tff_mf.Tree(2), restart_every=2, rounds=rounds),
+        lambda rounds: build(mechanism=tff_mf.Tree(2), restart_every=2, rounds=rounds, clipping=COUNTS),
+        lambda rounds: queries.RestartedQuery(build(mechanism=TREE, rounds=rounds), restart_every=2),
+    ],
+    ids=["one stream", "restarts", "adaptive", "restarts of what is limited"],
+)
+def test_a_run_ends_and_a_longer_one_goes_on_from_its_state(made):
+    query = made(3)
+    state = query.initial_global_state()
+    for _ in range(3):
+        _, state = step(query, state)
+    with pytest.raises(tf.errors.InvalidArgumentError, match=ENDED(3)):
+        step(query, state)
+    assert made(4).fingerprint == query.fingerprint
+    step(made(4), state)
+
+
+def test_rounds_that_are_none_are_refused():
+    for rounds, error in ((0, ValueError), (2.5, TypeError), (True, TypeError)):
+        for every in (None, 2):
+            with pytest.raises(error, match="rounds"):
+                build(restart_every=every, rounds=rounds)
+    with pytest.raises(ValueError, match="rounds"):
+        build(mechanism=TREE, rounds=5)
+    limited = build(rounds=1)
+    with pytest.raises(tff_mf.InputError, match=r"2.*1"):
+        limited.replay(tf.zeros([2, 2], tf.int64))
+
+
+@pytest.mark.parametrize("restart_every", [None, 4])
+def test_a_state_that_a_graph_would_keep_is_refused(restart_every):
+    query = build(restart_every=restart_every)
+    state = query.initial_global_state()
+    with pytest.raises(Exception, match="must be an argument"):
+        tf.function(lambda: step(query, state)[0])()
+    begun = tf.function(lambda: step(query, query.initial_global_state())[0])
+    assert not np.any(begun() == begun())
+
+
+@pytest.mark.sampled
+@pytest.mark.parametrize("run_eagerly", [False, True])
+@pytest.mark.parametrize("wrapped", [{}, {"restart_every": 4}, ADAPTIVE], ids=str)
+def test_keras_optimizers_of_tensorflow_privacy_draw_no_noise_from_other_queries(run_eagerly, wrapped):
+    model = tf.keras.Sequential([tf.keras.layers.Dense(5, use_bias=False, input_shape=(1,))])
+    optimizer = tfp.make_keras_generic_optimizer_class(tf.keras.optimizers.legacy.SGD)(
+        build(record_specs=[tf.TensorSpec([1, 5])], **wrapped), num_microbatches=2, learning_rate=1.0
+    )
+    model.compile(optimizer, tf.keras.losses.MeanSquaredError(reduction="none"), run_eagerly=run_eagerly)
+    # In a graph, Keras wraps the error.
+    with pytest.raises(Exception, match=r"tff_mf\.frameworks\.keras"):
+        model.fit(tf.zeros([2, 1]), tf.zeros([2, 5]), batch_size=2, verbose=0)
+
+
+BROADCAST = [
+    (tf.TensorSpec([1]), tf.ones([5])),
+    (tf.TensorSpec([]), tf.ones([5])),
+    (tf.TensorSpec([8]), tf.ones([3, 8])),
+    (tf.TensorSpec([100]), tf.ones([1])),
+    (tf.TensorSpec([2, 3]), tf.ones([3, 2])),
+    ([tf.TensorSpec([2]), tf.TensorSpec([3])], [tf.ones([2])]),
+    ({"a": tf.TensorSpec([2]), "b": tf.TensorSpec([1])}, {"a": tf.ones([2]), "b": tf.ones([4])}),
+]
+
+
+@pytest.mark.sampled
+@pytest.mark.parametrize(("specs", "record"), BROADCAST, ids=str)
+@pytest.mark.parametrize("restart_every", [None, 4])
+@pytest.mark.parametrize("clipping", [None, COUNTS])
+def test_shapes_that_tensorflow_would_broadcast_are_refused(specs, record, restart_every, clipping):
+    query = build(record_specs=specs, restart_every=restart_every, clipping=clipping)
+    state = query.initial_global_state()
+    params = query.derive_sample_params(state)
+    total = (record, tf.zeros([])) if clipping else record
+    for attempt in (
+        lambda: query.initial_sample_state(record),
+        lambda: query.preprocess_record(params, record),
+        lambda: query.get_noised_result(total, state),
+    ):
+        with pytest.raises(Exception, match="record_specs"):
+            attempt()
+
+
+def test_shapes_that_are_unknown_until_a_graph_runs_are_checked_there():
+    query = build(record_specs=tf.TensorSpec([1]))
+    params = query.derive_sample_params(query.initial_global_state())
+    clip = tf.function(lambda record: query.preprocess_record(params, record), [tf.TensorSpec(None)])
+    assert clip(tf.ones([1])).shape == (1,)
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        clip(tf.ones([5]))
+
+
+NO_NORM = ([None, "1"], [0.0, -1.0, float("nan"), float("inf"), 1e-60, 1e-21, 1e-40, 1e21, 3e38])
+NO_NOISE = ([None], [-1.0, float("inf"), float("nan")])
+
+
+@pytest.mark.parametrize(
+    ("given", "name", "types", "values"),
+    [
+        ({}, "clip_norm", *NO_NORM),
+        ({}, "noise_multiplier", *NO_NOISE),
+        ({}, "insecure_seed", [1.5], []),
+        ({}, "record_specs", [tf.TensorSpec([2], tf.int32), [3.0]], [tf.TensorSpec([None]), (), tf.TensorSpec([0])]),
+        ({}, "mechanism", ["b400"], []),
+        ({"clipping": COUNTS}, "clip_norm", *NO_NORM),
+        ({"clipping": COUNTS}, "noise_multiplier", *NO_NOISE),
     ],
 )
-def test_bad_arguments(changes, field, error):
-    with pytest.raises(error, match=field) as caught:
-        build(**changes)
-    assert isinstance(caught.value, tff_mf.InputError)
+def test_a_wrong_argument_is_named(given, name, types, values):
+    for error, wrong in ((TypeError, types), (ValueError, values)):
+        for value in wrong:
+            with pytest.raises(error, match=f"{name}|record_specs") as caught:
+                build(**given, **{name: value})
+            assert isinstance(caught.value, tff_mf.InputError)
+
+
+def test_wrong_arguments_of_what_queries_are_made_with_are_named():
+    with pytest.raises(tff_mf.InputError, match="count_stddev"):
+        queries.AdaptiveClipping(count_stddev=-1.0)
+    with pytest.raises(tff_mf.InputError, match="clients_per_round"):
+        queries.AdaptiveClippingQuery(
+            TREE, record_specs=SPEC, clip_norm=1.0, noise_multiplier=1.0, clipping=COUNTS, clients_per_round=0
+        )
+    with pytest.raises(TypeError, match="query"):
+        queries.RestartedQuery(tfp.GaussianSumQuery(1.0, 1.0), restart_every=3)
+
+
+class _Numbered(tree_aggregation.ValueGenerator):
+    """Gives the unit vectors one after another, so that a sum says of which draws it consists."""
+
+    def initialize(self):
+        return tf.constant(0)
+
+    def next(self, state):
+        return tf.one_hot(state, 14), state + 1
+
+
+def test_the_vanilla_tree_is_that_of_tensorflow_privacy():
+    """Row by row, TreeAggregator adds the same draws to a prefix sum as C⁻¹ does."""
+    aggregator = tree_aggregation.TreeAggregator(_Numbered())
+    state, rows = aggregator.init_state(), []
+    for _ in range(13):
+        row, state = aggregator.get_cumsum_and_update(state)
+        rows.append(row.numpy()[:13])
+    np.testing.assert_array_equal(rows, np.cumsum(tff_mf.Tree(13, variant="vanilla").inverse(13), axis=0))
