@@ -184,8 +184,6 @@ def test_damaged_and_foreign_files_are_refused(tmp_path):
             asyncio.run(manager.load(1, {"x": 0}))
 
 
-
-
 class Recording(tff.program.ReleaseManager):
     def __init__(self, folder):
         self.folder, self.seen = folder, []

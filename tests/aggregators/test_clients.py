@@ -71,10 +71,6 @@ def test_a_value_that_is_not_finite_counts_as_zero(process, bad):
     )
 
 
-
-
-
-
 def test_an_update_of_another_shape_stops_the_round_before_noise_is_drawn(process):
     state = process.initialize()
     for wrong in ({"kernel": np.zeros((2, 2), np.float32), "bias": np.zeros(2, np.float32)}, [1.0], "text"):

@@ -203,8 +203,6 @@ def test_tables_and_shuffles_in_a_graph_are_refused():
             cohort_graph.check_confined(graph.as_graph_def())
 
 
-
-
 def test_an_error_of_one_client_is_that_of_the_round(resident, monkeypatch):
     @tff.tensorflow.computation(tff.SequenceType(np.int64))
     def work(numbers):

@@ -10,7 +10,7 @@ import tensorflow_federated as tff
 from tensorflow.core.framework import graph_pb2
 
 from tff_mf import aggregators
-from tff_mf.aggregators.resident import context, datasets
+from tff_mf.aggregators.resident import datasets
 
 NUMBER = tf.TensorSpec([], tf.int64)
 
@@ -205,5 +205,3 @@ def test_a_worker_reads_the_elements_of_a_list(element_type, make, rows):
             assert one.dtype == other.dtype
             np.testing.assert_array_equal(one, other)
         assert not graph_pb2.GraphDef.FromString(graph).library.function
-
-

@@ -3,7 +3,6 @@
 import hypothesis
 import hypothesis.strategies as st
 import numpy as np
-import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 
@@ -90,7 +89,3 @@ def test_programs_have_the_same_results(program, initial_from_other):
     # A worker takes two graphs of one number for the same.
     numbers = [tff.framework.serialize_computation(each).tensorflow.cache_key.id for each in (whole, lean)]
     assert (numbers[0] == numbers[1]) == (spared == 0)
-
-
-
-

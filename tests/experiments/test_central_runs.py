@@ -1,7 +1,6 @@
 """`tff-mf train-central`: data sets, networks, presets, and a run in its folder."""
 
 import json
-import math
 import pathlib
 import shutil
 import stat
@@ -20,7 +19,6 @@ from tff_mf.experiments.runs.settings import FLAG, Layer
 from . import shared, test_command_line
 
 DIGITS = {"batch_size": 256, "delta": 1e-5, "validation_examples": 220, "epsilon": 8.0}
-RESULTS = pathlib.Path(__file__).parents[2] / "docs" / "results"
 
 
 def invoke(*arguments):
@@ -260,23 +258,3 @@ def test_what_has_no_epsilon_states_none(flags, tmp_path):
     figures = central.summary_of(plan, settings.examples)
     assert figures.reasons
     assert (figures.epsilon, figures.epsilon_if_batches_are_known) == (None, None)
-
-
-def test_the_study_is_what_its_runs_say():
-    found = json.loads((RESULTS / "digits.json").read_text())
-    page = (RESULTS.parent / "results.md").read_text()
-    key = ("mechanism", "epsilon", "batch_size", "epochs", "momentum", "rate", "seed")
-    runs = {tuple(run[name] for name in key): run["accuracy"] for run in found["runs"]}
-    assert len(runs) == len(found["runs"])
-    for cell in found["cells"]:
-        rate = round(cell["learning_rate"] / (1 - cell["momentum"]), 3)
-        own = [*(cell[name] for name in key[:5]), rate]
-        assert cell["test"] == {str(seed): runs[(*own, seed)] for seed in range(1, 6)}
-        values = np.array(list(cell["test"].values()))
-        # The quantile of Student's t for 95 % and 5 seeds.
-        half = 2.776445 * values.std(ddof=1) / math.sqrt(5)
-        assert f"| {100 * values.mean():.1f} ± {100 * half:.1f} |" in page
-        assert cell["validation"] == pytest.approx(np.mean([runs[(*own, seed)] for seed in (101, 102)]))
-        tuned = {run[:6] for run in runs if run[:2] == tuple(own[:2]) and run[6] in (101, 102)}
-        best = max(np.mean([runs.get((*each, seed), 0) for seed in (101, 102)]) for each in tuned)
-        assert best == pytest.approx(cell["validation"])

@@ -380,12 +380,3 @@ def test_the_sum_in_place_of_an_integral(order, scale):
     exact = windows_log_norm(column, order, 0.01, 4, 1, 3)
     # With one round there are 3 rows, one window of each class.
     assert exact <= log_moment(column, order, 1, 4, 0.01) <= exact * (1 + 1e-6) + order * 1e-11
-
-
-@pytest.mark.parametrize("probability", [1 - 1e-6, 1 - 2.0**-53, 1.0])
-def test_clients_that_hardly_ever_wait(probability):
-    """The chance of the thinned set rounds to 1, which no bound is computed for."""
-    columns = np.tile([0.5, 0.2], (6, 1))
-    found = b_min_sep.epsilons(columns, chain_of(columns, 3, probability), delta=1e-6, most=50.0)
-    assert found[0] < 10
-    assert found[1] <= 50

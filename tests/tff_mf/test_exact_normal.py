@@ -8,7 +8,6 @@ from tff_mf.noise.tensorflow import _normals, exact_normal, in_parts  # noqa: E4
 from tff_mf.numerics import normals  # noqa: E402
 
 KEY = np.array([0x0123456789ABCDEF, -(2**62) - 12345], np.int64)
-STDDEV = np.float32(7.379)
 
 
 def drawn(key, dimension, **options):
@@ -97,9 +96,3 @@ def test_parts_come_with_their_bounds(small_parts):
     )
     np.testing.assert_array_equal(places, np.arange(dimension))
     np.testing.assert_array_equal(whole, np.trunc(normals.draw(KEY, dimension) * 1024))
-
-
-def update(pairs, norm):
-    direction = np.random.default_rng(1).normal(size=(pairs, 2))
-    # The victim's share of these coordinates in a model of four million.
-    return (norm * direction / 2000).astype(np.float32)

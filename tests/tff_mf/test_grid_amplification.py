@@ -222,21 +222,3 @@ def test_what_a_grid_needs_goes_together():
         some = {name: value for name, value in setting.items() if name != missing}
         with pytest.raises(InputValueError, match=message):
             bins_level(TWO_BANDS, 8, **some)
-
-
-@pytest.mark.parametrize("bands", [4])
-def test_a_grid_raises_an_amplified_epsilon_by_its_charge(bands):
-    mechanism = tff_mf.BandedToeplitz(column=[1.0, 0.5, 0.3, 0.2][:bands])
-    plain = cyclic_epsilon(mechanism, 16, **STACK_OVERFLOW, noise_multiplier=0.8, delta=1e-8)
-    charged = cyclic_epsilon(mechanism, 16, **STACK_OVERFLOW, noise_multiplier=0.8, delta=1e-8, **ON_GRID)
-    charge = grid_charge.charge(mechanism, 16, 1, noise_multiplier=0.8, **ON_GRID)
-    # Two steps of a, each some 7 standard deviations of μ_c; and the share of δ that is left to what is beyond.
-    assert plain + 4 * charge.mu < charged < 1.003 * plain + 20 * charge.mu
-    known = tff_mf.guarantee(
-        mechanism,
-        16,
-        tff_mf.FixedEpoch(min_sep=bands, max_participations=16 // bands),
-        noise_multiplier=0.8,
-        **ON_GRID,
-    )
-    assert charged < known.epsilon(1e-8)

@@ -113,22 +113,6 @@ def test_an_unstable_inverse_has_infinite_errors_and_losses_and_no_warning(mecha
             assert error(mechanism, 1000, workload) == loss(mechanism, 1000, schema, workload) == np.inf
 
 
-class Halved(tff_mf.BLT):
-    """A mechanism from outside that derives from BLT, with half the noise."""
-
-    def coefficients(self, rounds):
-        return 2 * super().coefficients(rounds)
-
-    def inverse_coefficients(self, rounds):
-        return super().inverse_coefficients(rounds) / 2
-
-
-def test_the_closed_form_of_a_blt_is_not_used_for_a_class_that_derives_from_it():
-    blt, halved = (kind(theta=[0.9, 0.5], omega=[0.2, 0.1]) for kind in (tff_mf.BLT, Halved))
-    assert tff_mf.rms_error(halved, 100) == pytest.approx(tff_mf.rms_error(blt, 100) / 2, rel=1e-12)
-    assert tff_mf.max_error(halved, 100) == pytest.approx(tff_mf.max_error(blt, 100) / 2, rel=1e-12)
-
-
 @pytest.mark.parametrize("mechanism", [tff_mf.Tree(12), tff_mf.BLT(theta=[0.9], omega=[0.2]), tff_mf.Identity()])
 @pytest.mark.parametrize("workload", [tff_mf.PrefixSum(), tff_mf.Momentum(momentum=0.9)])
 @pytest.mark.parametrize("every", [None, 5, 12])

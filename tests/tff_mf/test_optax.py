@@ -195,13 +195,6 @@ def test_states_tell_no_secret():
     assert "keys" not in repr(state)
 
 
-def test_members_of_a_vmap_do_not_share_a_state_on_a_grid():
-    with jax.enable_x64(True):
-        transformation, sums = correlated_noise(plan().for_model(6)), jnp.zeros([2, 6])
-        with pytest.raises(tff_mf.InputError, match="2 members of a vmap"):
-            jax.vmap(transformation.update, (0, None))(sums, transformation.init(sums[0]))
-
-
 def test_a_state_stepped_twice_in_one_program_draws_two_keys():
     stream = in_jax.build_stream(BLT, dimension=3, stddev=1.0)
     (first, one), (second, other) = jax.jit(lambda state: (stream.next(state), stream.next(state)))(stream.init())

@@ -16,15 +16,6 @@ RATES = tff_mf.LinearSchedule(warmup_rounds=2, cooldown_rounds=1, cooldown_to=0.
 OBJECTIVES = ("rms", "max")
 
 
-class Ramp(Workload):
-    """A workload without a closed form in the search, whose inverse has many bands."""
-
-    kind = "ramp"
-
-    def matrix(self, rounds):
-        return np.tril(1.0 + np.add.outer(np.arange(rounds), np.arange(rounds) ** 2))
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Weighted(Workload):
     """Prefix sums, of which the squared errors count by weights."""
@@ -34,12 +25,6 @@ class Weighted(Workload):
 
     def matrix(self, rounds):
         return np.tril(np.tile(np.sqrt(self.weights)[:, None], rounds))
-
-
-WORKLOADS = [
-    *(tff_mf.PrefixSum(), tff_mf.Momentum(momentum=0.75), tff_mf.LearningRates(rates=RATES), Ramp()),
-    *(tff_mf.MomentumWithRates(rates=RATES, momentum=0.5), tff_mf.Momentum(momentum=0.0)),
-]
 
 
 @st.composite

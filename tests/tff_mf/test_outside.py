@@ -247,13 +247,6 @@ def test_an_encoder_that_depends_on_the_number_of_rounds_has_no_noise(special):
         streams.build_stream(any_matrix(whole, encoder=encoder), dimension=2, stddev=1.0)
 
 
-def test_a_matrix_without_a_recursion_or_an_end_has_no_noise():
-    mechanism = any_matrix(mixed_matrix(40), max_rounds=None)
-    for grid in (None, GRID):
-        with pytest.raises(tff_mf.InputError, match="has no last round"):
-            streams.build_stream(mechanism, dimension=2, stddev=1.0, grid=grid)
-
-
 def test_a_recursion_that_differs_in_later_rounds_adds_to_the_sensitivity():
     """Beyond the rounds that are compared."""
     mechanism = geometric(recursion=until(100, rounds=200, past=((0, 0.0),)))
@@ -290,15 +283,6 @@ def test_a_banded_outsider_is_amplified_by_its_bands():
         for each in (outsider, tff_mf.BandedToeplitz(column=[1.0, 0.5]))
     )
     assert found == expected
-
-
-def test_an_outsider_has_a_charge_near_that_of_the_same_blt():
-    ours, theirs = (
-        grid_charge.charge(each, 40, 4, noise_multiplier=1.0, grid=GRID, dimension=1000)
-        for each in (TWIN, geometric_with_a_recursion())
-    )
-    assert theirs.mu == pytest.approx(ours.mu)
-    assert ours.sensitivity == 0 < theirs.sensitivity < 1e-8
 
 
 def test_a_search_is_not_repeated_until_it_is_lucky():

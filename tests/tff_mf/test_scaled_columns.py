@@ -89,21 +89,3 @@ def test_many_participations_in_entries_of_both_signs_are_not_rounded_down():
     encoder = mechanism.encoder(rounds).astype(np.longdouble)
     largest = max(np.sum(np.abs(encoder[:, place::4].T @ encoder[:, place::4])) for place in range(4))
     assert tff_mf.sensitivity(mechanism, rounds, schema) >= np.sqrt(largest) * (1 - 1e-12)
-
-
-def test_a_late_column_that_is_large_is_never_overlooked():
-    mechanism = dataclasses.replace(made(9), scales=[1.0] * 8 + [50.0])
-    for most in (1, 2, 3):
-        participation = tff_mf.MinSep(min_sep=3, max_participations=most)
-        assert tff_mf.sensitivity(mechanism, 9, participation) >= 50
-
-
-def test_secret_cohorts_are_accounted_for_by_the_matrix_and_never_as_if_it_were_banded():
-    mechanism = made(24, falling=True)
-    cyclic = tff_mf.CyclicPoisson(population=240, clients_per_round=10, groups=4)
-    known = tff_mf.epsilon(mechanism, 24, cyclic.schema(24), noise_multiplier=2.0, delta=1e-6)
-    try:
-        found = tff_mf.epsilon(mechanism, 24, cyclic, noise_multiplier=2.0, delta=1e-6)
-    except tff_mf.InputError:
-        return
-    assert found == pytest.approx(known, rel=1e-9)

@@ -129,12 +129,6 @@ def test_node_counts_at_sizes_where_the_program_branches(min_sep, only_left):
     assert tree_nodes.fixed_epoch(rounds, min_sep, most, only_left=only_left) == max(epochs) <= largest
 
 
-def test_a_million_rounds_have_a_sensitivity():
-    tree = tff_mf.Tree(10**6, variant="full")
-    schema = tff_mf.MinSep(min_sep=10**5, max_participations=10)
-    assert tff_mf.sensitivity(tree, 10**6, schema) > tff_mf.sensitivity(tree, 10**6, tff_mf.SingleParticipation())
-
-
 @pytest.mark.parametrize(
     ("max_participations", "free", "rounds", "expected"),
     [(1, 7, 8, 4), (3, 3, 9, 11), (3, 2, 7, 9), (8, 2, 24, 88), (4, 127, 512, 56)],

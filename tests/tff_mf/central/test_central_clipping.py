@@ -184,10 +184,6 @@ def built(*inner):
     return tf.keras.Sequential([layers.Dense(2, input_shape=(2,)), *inner])
 
 
-def half():
-    return tf.keras.Sequential([layers.Dense(2, input_shape=(2,), dtype=tf.keras.mixed_precision.Policy("float16"))])
-
-
 @pytest.mark.parametrize(
     ("make", "message"),
     [
