@@ -3,7 +3,6 @@
 import dataclasses
 import doctest
 import importlib
-import inspect
 import json
 import pathlib
 import pydoc
@@ -108,16 +107,6 @@ def test_commands_exist_with_their_flags():
     lines = list(command_lines())
     assert len(lines) > 60
     assert [line for line in lines if unknown(line)] == []
-
-
-@pytest.mark.parametrize("library", LIBRARIES)
-def test_every_public_name_has_a_docstring(library):
-    """`make docs` makes the reference of them."""
-    module = LIBRARIES[library]
-    for name, value in vars(module).items():
-        ours = getattr(value, "__module__", "").startswith("tff_mf")
-        if not name.startswith("_") and ours and (inspect.isclass(value) or inspect.isfunction(value)):
-            assert value.__doc__, f"{library}.{name}"
 
 
 # Of frameworks in other environments.

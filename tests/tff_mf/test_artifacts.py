@@ -20,8 +20,6 @@ SMALL = tff_mf.BLT(
     optimized_for=tff_mf.OptimizedFor(rounds=8, participation=tff_mf.MinSep(min_sep=2, max_participations=3)),
 )
 
-ONCE = tff_mf.SingleParticipation()
-
 
 @pytest.fixture
 def file(tmp_path):

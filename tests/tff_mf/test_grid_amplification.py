@@ -19,7 +19,6 @@ from tff_mf.base.errors import InputValueError
 GRID = tff_mf.Grid(bits=16, max_clients=2000)
 LSTM = 4_050_748
 ON_GRID = {"grid": GRID, "dimension": LSTM}
-STACK_OVERFLOW = {"population": 342_477, "clients_per_round": 1000}
 FREE = grid_charge.GridCharge(mu=0.0, tail=0.0, sensitivity=0.0, error=0.0, log_ratio=0.0, limit=12.0)
 
 

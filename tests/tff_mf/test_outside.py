@@ -16,7 +16,6 @@ from .mechanism_laws import GRID, MechanismLaws, largest_norm
 from .outside import any_matrix, geometric, geometric_class, geometric_with_a_recursion, mixed_matrix, with_diagonals
 
 SCHEMA = tff_mf.MinSep(min_sep=3, max_participations=3)
-TWIN = tff_mf.BLT(theta=[0.75], omega=[0.5])
 THREE = np.array([1.0, 0.5, 0.25])
 
 
