@@ -31,7 +31,7 @@ svg{--paper:#fff;--ink:#222;--faint:#ddd;--dots:#888}
 @media(prefers-color-scheme:dark){svg{--paper:#1e2129;--ink:#e6e6e6;--faint:#3c404b;--dots:#999}}
 text{font:17px system-ui,"DejaVu Sans",sans-serif;fill:var(--ink)}
 .screen{font:14px ui-monospace,"DejaVu Sans Mono",monospace;white-space:pre}
-.small{font-size:16px}.bold{font-weight:600}.mid{text-anchor:middle}.end{text-anchor:end}
+.small{font-size:16px}.tiny{font-size:13px}.bold{font-weight:600}.mid{text-anchor:middle}.end{text-anchor:end}
 .faint{stroke:var(--faint);fill:none}.line{fill:none;stroke-width:2.5;stroke-linejoin:round}
 </style>"""
 
@@ -141,8 +141,8 @@ def _accuracies(picture: Picture, left: float, colors: dict[str, str]) -> None:
         top, half = bottom - scale * 100 * level["accuracy"], scale * 100 * level["half_width_95"]
         picture.rectangle(x, top, 33, bottom - top, colors.get(level["mechanism"], "#777777"))
         picture.line([(x + 16, top - half), (x + 16, top + half)], "var(--ink)", more=' stroke-width="2"')
-        picture.text(x + 16, bottom - 10, f"{100 * level['accuracy']:.1f}", "small mid bold", "#fff")
-    picture.text(left + 140, bottom + 24, "ε = 2; grey: trees, dense and banded", "small mid")
+        picture.text(x + 16, bottom - 10, f"{100 * level['accuracy']:.1f}", "tiny mid", "#fff")
+    picture.text(left + 140, bottom + 24, "grey: trees, dense, banded", "small mid")
 
 
 def one_draw() -> str:

@@ -345,8 +345,11 @@ def markdown(report: Report, *, appendix: bool = True) -> str:
 def html(report: Report, pictures: Mapping[str, bytes]) -> str:
     """Returns the page of a report as one HTML file that runs and loads nothing, with pictures by their titles."""
     page = jinja2.Environment(loader=_TEMPLATES, autoescape=False).get_template("report.html.j2")
+    body, _, appendix = markdown(report).rpartition("\n## Appendix\n\n")
     return page.render(
-        body=python_markdown.markdown(markdown(report), extensions=["tables"]),
+        state=report.claim.state,
+        body=python_markdown.markdown(body, extensions=["tables"]),
+        appendix=python_markdown.markdown(appendix),
         pictures={title: base64.b64encode(content).decode() for title, content in pictures.items()},
     )
 
