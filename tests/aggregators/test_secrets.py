@@ -19,94 +19,14 @@ from tff_mf import aggregators, queries
 from tff_mf.aggregators import checkpoints as manager
 from tff_mf.base import checkpoint_files
 
-DIMENSION = 2000
-ROUNDS = 6
-
-
-def forms(number: int) -> list[bytes]:
-    """Returns all notations in which a word of a key might be written."""
-    raw = number.to_bytes(8, "little", signed=True)
-    return [raw, raw[::-1], str(number).encode(), raw.hex().encode(), base64.b64encode(raw)[:10]]
-
-
-@pytest.fixture(scope="module")
-def watched(tmp_path_factory):
-    """The folder of a run, the secrets of its state, and its outputs and logs."""
-    folder = tmp_path_factory.mktemp("run")
-    factory = aggregators.build_mf_aggregator(
-        tff_mf.BLT.production("b400"), clip_norm=1.0, noise_multiplier=1.0, clients_per_round=2
-    )
-    process = factory.create(tff.TensorType(np.float32, [DIMENSION]))
-    records = []
-    handler = logging.Handler(logging.DEBUG)
-    handler.emit = lambda record: records.append(record.getMessage())
-    root = logging.getLogger()
-    level = root.level
-    root.addHandler(handler)
-    root.setLevel(logging.DEBUG)
-    checkpoints = aggregators.CheckpointManager(folder / "checkpoints")
-    released = tff.program.CSVFileReleaseManager(folder / "metrics.csv", key_fieldname="round")
-    board = tff.program.TensorBoardReleaseManager(folder / "tensorboard")
-    texts = {}
-    try:
-        with aggregators.resident_context():
-            state = process.initialize()
-            for number in range(1, ROUNDS + 1):
-                output = process.next(state, [np.ones(DIMENSION, np.float32), np.full(DIMENSION, np.nan, np.float32)])
-                state = output.state
-                texts[f"shown {number}"] = f"{state} {state!r} {output}"
-                for manager in (released, board):
-                    asyncio.run(manager.release(output.measurements, number))
-            asyncio.run(checkpoints.save({"state": state}, ROUNDS))
-            for name, fails in {
-                "wrong clients": lambda: process.next(state, [np.ones(3, np.float32)]),
-                "wrong state": lambda: process.next({"state": state}, []),
-                "wrong structure": lambda: asyncio.run(checkpoints.load(ROUNDS, {"a": state, "b": 1})),
-            }.items():
-                with pytest.raises(Exception) as error:
-                    fails()
-                texts[name] = f"{error.value!s} {error.value!r}"
-            noise = state.query_state.numerator_state.noise
-            keys, rows = np.asarray(noise.keys)[:ROUNDS], [np.asarray(row) for row in noise.rows]
-    finally:
-        root.removeHandler(handler)
-        root.setLevel(level)
-    texts["logs"] = "\n".join(records)
-    secrets = {
-        f"key {index} in form {number}": form
-        for index, word in enumerate(keys.ravel().tolist())
-        for number, form in enumerate(forms(word))
-    }
-    secrets |= {f"row {index}": row[100:104].tobytes() for index, row in enumerate(rows)}
-    secrets |= {f"row {index} as text": str(float(row[100]))[:9].encode() for index, row in enumerate(rows)}
-    assert len(keys) == ROUNDS
-    return folder, secrets, texts
-
-
-def found_in(content, secrets):
-    return [name for name, secret in secrets.items() if secret in content]
-
-
-def test_no_file_log_error_or_printed_state_but_the_checkpoint_contains_a_secret(watched):
-    folder, secrets, texts = watched
-    (checkpoint,) = folder.glob("checkpoints/*.safetensors")
-    found = found_in(checkpoint.read_bytes(), secrets)
-    assert {name.split()[0] for name in found} == {"key", "row"}
-    others = [path for path in folder.rglob("*") if path.is_file() and path.parent.name != "checkpoints"]
-    assert {path.name.split(".")[0] for path in others} >= {"metrics", "events"}
-    assert texts["logs"]
-    contents = {**{path: path.read_bytes() for path in others}, **{name: text.encode() for name, text in texts.items()}}
-    assert {where for where, content in contents.items() if found_in(content, secrets)} == set()
-
-
-ROUNDS_OF_SMALL = 2
+ROUNDS = 2
 CONTEXTS = {
     "default": tff.backends.native.create_sync_local_cpp_execution_context,
     "asynchronous": tff.backends.native.create_async_local_cpp_execution_context,
     "session": aggregators.tff_session,
     "resident": aggregators.resident_context,
 }
-SMALL = {
+KINDS = {
     "blt": {},
     "adaptive": {"restart_every": 4, "adaptive_clipping": queries.AdaptiveClipping(count_stddev=1.0)},
 }
@@ -119,50 +39,70 @@ def running(name):
         yield
 
 
-async def small_state(process):
-    """Returns a state, and the error of a process that is given another."""
+async def run_of(process, dimension):
+    """Returns the last state and its measurements, all outputs as they are printed, and what errors say."""
 
     async def of(result):
         return await result if inspect.isawaitable(result) else result
 
-    state = await of(process.initialize())
-    for _ in range(ROUNDS_OF_SMALL):
-        state = (await of(process.next(state, [np.ones(3, np.float32)]))).state
-    with pytest.raises(TypeError) as error:
-        await of(process.next((state,), []))
-    return state, str(error.value)
+    state, shown = await of(process.initialize()), []
+    for _ in range(ROUNDS):
+        values = [np.ones(dimension, np.float32), np.full(dimension, np.nan, np.float32)]
+        output = await of(process.next(state, values))
+        state = output.state
+        shown.append(f"{state} {state!r} {pprint.pformat([state])} {output}")
+    for wrong in ((state, [np.ones(dimension + 1, np.float32)]), ((state,), [])):
+        with pytest.raises(Exception) as error:
+            await of(process.next(*wrong))
+        shown.append(f"{error.value!s} {error.value!r}")
+    return state, output.measurements, shown
 
 
-def words_of(state):
-    """Returns all keys and rows, as they are printed and as they are stored."""
+def secrets_of(state):
+    """Returns all notations in which a word of a key or a part of a row might be written."""
     noises = manager.noise_states(state)
-    keys = [word for noise in noises for word in np.asarray(noise.keys)[:ROUNDS_OF_SMALL].ravel()]
-    rows = [np.asarray(row) for noise in noises for row in noise.rows]
-    printed = [str(word) for word in keys] + [np.array2string(row, separator=", ")[1:-1] for row in rows]
-    return printed, [word.tobytes() for word in (*keys, *rows)]
+    found = {}
+    for word in np.concatenate([np.asarray(noise.keys)[:ROUNDS].ravel() for noise in noises]).tolist():
+        raw = word.to_bytes(8, "little", signed=True)
+        found[f"key {word}"] = [raw, raw[::-1], str(word).encode(), raw.hex().encode(), base64.b64encode(raw)[:10]]
+    for row in (np.asarray(row) for noise in noises for row in noise.rows):
+        found[f"row {row[0]}"] = [row[:3].tobytes(), str(float(row[0]))[:9].encode(), str(row[0]).encode()]
+    return found
 
 
-@pytest.mark.sampled(most=2)
-@pytest.mark.parametrize("kind", SMALL)
+@pytest.mark.sampled(most=3)
+@pytest.mark.parametrize("dimension", [3, 2000])
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", CONTEXTS)
-def test_a_small_state_can_be_printed_and_released_in_every_context(name, kind, tmp_path):
-    """A context reads all of it from the worker: no reference hides it."""
+def test_nothing_but_the_checkpoint_contains_a_secret(name, kind, dimension, tmp_path, caplog):
+    """Of a small state, which a context reads from the worker, no reference hides what it holds."""
     factory = aggregators.build_mf_aggregator(
-        tff_mf.BLT.production("b400"), clip_norm=1.0, noise_multiplier=1.0, clients_per_round=2, **SMALL[kind]
+        tff_mf.BLT.production("b400"), clip_norm=1.0, noise_multiplier=1.0, clients_per_round=2, **KINDS[kind]
     )
-    process = factory.create(tff.TensorType(np.float32, [3]))
-    files = tff.program.SavedModelFileReleaseManager(tmp_path / "released")
-    manager = aggregators.WriteAheadReleaseManager(files, aggregators.CheckpointManager(tmp_path / "checkpoints"))
-    with running(name):
-        state, error = asyncio.run(small_state(process))
-        printed, stored = words_of(state)
-        shown = f"{state} {state!r} {pprint.pformat([state])} {error}"
-        asyncio.run(manager.release({"model": np.arange(3.0), "state": state}, 1))
-    assert len(printed) == len(set(printed)) == (8 if kind == "blt" else 12)
-    assert not [word for word in printed if word in shown]
-    released = b"".join(path.read_bytes() for path in (tmp_path / "released").rglob("*") if path.is_file())
-    assert np.arange(3.0).tobytes() in released
-    assert not [word for word in stored if word in released]
+    process = factory.create(tff.TensorType(np.float32, [dimension]))
+    checkpoints = aggregators.CheckpointManager(tmp_path / "checkpoints")
+    models = tff.program.SavedModelFileReleaseManager(tmp_path / "released")
+    released = tff.program.CSVFileReleaseManager(tmp_path / "metrics.csv", key_fieldname="round")
+    board = tff.program.TensorBoardReleaseManager(tmp_path / "tensorboard")
+    with caplog.at_level(logging.DEBUG), running(name):
+        state, measurements, shown = asyncio.run(run_of(process, dimension))
+        for each in (released, board):
+            asyncio.run(each.release(measurements, ROUNDS))
+        model = aggregators.WriteAheadReleaseManager(models, checkpoints)
+        asyncio.run(model.release({"model": np.arange(3.0), "state": state}, 1))
+        asyncio.run(checkpoints.save({"state": state}, ROUNDS))
+        with pytest.raises(tff_mf.InputError) as error:
+            asyncio.run(checkpoints.load(ROUNDS, {"a": state, "b": 1}))
+        secrets = secrets_of(state)
+    (saved,) = (tmp_path / "checkpoints").iterdir()
+    assert all(forms[0] in saved.read_bytes() for forms in secrets.values())
+    assert len(secrets) == (8 if kind == "blt" else 12)
+    others = [path for path in tmp_path.rglob("*") if path.is_file() and path != saved]
+    assert {path.name.split(".")[0] for path in others} >= {"metrics", "events", "saved_model"}
+    assert any(np.arange(3.0).tobytes() in path.read_bytes() for path in others)
+    texts = [*shown, str(error.value), *(record.getMessage() for record in caplog.records)]
+    contents = [*(path.read_bytes() for path in others), *(text.encode() for text in texts)]
+    assert not [name for name, forms in secrets.items() for each in forms if any(each in one for one in contents)]
 
 
 def test_checkpoints_that_a_killed_process_left_unfinished_are_deleted(tmp_path):
@@ -178,8 +118,6 @@ def test_checkpoints_that_a_killed_process_left_unfinished_are_deleted(tmp_path)
 @pytest.mark.parametrize(
     ("files", "folder_mode", "warned"),
     [
-        ({}, 0o755, False),
-        ({"run.json": 0o644}, 0o755, False),
         ({"run.json": 0o644, "checkpoint_1.safetensors": 0o600}, 0o755, False),
         ({"checkpoint_1.safetensors": 0o644}, 0o700, False),
         ({"checkpoint_1.safetensors": 0o640}, 0o710, True),
