@@ -149,32 +149,6 @@ def test_a_plan_is_made_whenever_one_exists_and_never_breaks_the_schema(populati
     assert plan.observed() == sampling.ObservedParticipation(min_sep=min(apart, default=None), max_participations=most)
 
 
-def test_the_condition_is_necessary_by_brute_force():
-    def exists(population, clients_per_round, rounds, participation):
-        patterns = list(participation.patterns(rounds))
-        reachable = {(0,) * rounds}
-        for _ in range(population):
-            reachable = {
-                filled
-                for state in reachable
-                for pattern in patterns
-                if max(filled := tuple(n + (t in pattern) for t, n in enumerate(state))) <= clients_per_round
-            }
-        return (clients_per_round,) * rounds in reachable
-
-    for *sizes, b, k in itertools.product(range(1, 5), (1, 2), (2, 3, 4), (1, 2, 3), (1, 2)):
-        assert _feasible(*sizes, b, k) == exists(*sizes, min_sep(b, k))
-
-
-def test_each_cohort_is_uniform_among_the_eligible():
-    counts = np.zeros(6)
-    for seed in range(3000):
-        indices = made(min_sep(3, 1), 8, 1, 3, seed=seed).indices
-        counts[[client for client in range(8) if client not in indices[:2]].index(indices[2, 0])] += 1
-    # Chi-squared with 5 degrees of freedom: 30 has probability 1.5e-5.
-    assert ((counts - 500) ** 2 / 500).sum() < 30
-
-
 def test_two_numbers_do_not_show_that_clients_keep_their_place_in_an_epoch():
     fixed = tff_mf.FixedEpoch(min_sep=3, max_participations=2)
     for b, k, within in ((4, 2, False), (3, 2, False), (None, 1, True)):

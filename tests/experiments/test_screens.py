@@ -9,7 +9,6 @@ import runpy
 import subprocess
 import sys
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -80,12 +79,6 @@ def test_rounded_figures_are_on_the_safe_side(value, count):
         assert float(digits.upwards(value, count)) <= value * (1 + 10.0 ** (1 - count)) * (1 + 1e-12)
 
 
-def test_parameters_close_to_one_are_distinguishable_from_it():
-    text = printed("show", "production:b1000")
-    assert "theta               1 - 1.66e-13, 0.997341, 0.958463, 0.658180" in text
-    assert tff_mf.BLT.production("b1000").theta[0] == pytest.approx(1 - 1.66e-13, abs=1e-15)
-
-
 def test_the_screens_of_pages_show_what_is_printed():
     drawing = runpy.run_path(str(DOCS / "pictures.py"))
     for name, draw in drawing["PICTURES"].items():
@@ -120,30 +113,6 @@ def test_nothing_of_matplotlib_is_changed_for_others(tmp_path):
     before = dict(matplotlib.rcParams)
     draw_mechanism(tmp_path / "x.svg")
     assert dict(matplotlib.rcParams) == before
-
-
-def test_a_large_matrix_is_drawn_by_means_of_squares(tmp_path, drawn):
-    """All entries of 4,000 rounds took a minute and 1.6 GB."""
-    rounds = 1030
-    plots.draw_mechanism(tff_mf.Tree(rounds), rounds, SCHEMA, tff_mf.PrefixSum(), tmp_path / "x.png")
-    image = drawn[0].axes[0].get_images()[0]
-    matrix, starts = tff_mf.Tree(rounds).encoder(rounds), range(0, rounds, 2)
-    squares = [[matrix[i : i + 2, j : j + 2].mean() for j in starts] for i in starts]
-    np.testing.assert_allclose(image.get_array(), squares)
-    assert tuple(image.get_extent()) == (-0.5, rounds - 0.5, rounds - 0.5, -0.5)
-
-
-def test_a_picture_that_fails_leaves_the_old_one(tmp_path):
-    path = tmp_path / "x.png"
-    path.write_bytes(b"as it was")
-    # No file of this process may be larger than a kilobyte.
-    line = 'ulimit -f 1; exec "$0" -c "$1" show identity --plot x.png "${@:2}"'
-    command = ["bash", "-c", line, sys.executable, COMMAND, *SETTING.split()]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
-    assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (2, "", 1), done.stderr
-    assert "File too large" in done.stderr
-    assert path.read_bytes() == b"as it was"
-    assert list(tmp_path.iterdir()) == [path]
 
 
 SEARCHED = ["--rounds", "400", "--min-sep", "60", "--max-participations", "6"]
@@ -207,22 +176,3 @@ def test_a_log_level_of_the_user_is_kept(monkeypatch):
         monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", asked)
         cli._quiet()
         assert os.environ["TF_CPP_MIN_LOG_LEVEL"] == kept
-
-
-def test_time_left_is_of_rounds_after_the_first_once_three_are_timed(monkeypatch, capsys):
-    """The first round traces: an estimate from it would be far off."""
-    now = {"at": 0.0}
-    monkeypatch.setattr(progress.time, "monotonic", lambda: now["at"])
-    with progress.rounds(10, "blt") as on_round:
-        for number, at in enumerate((100.0, 120.0, 140.0, 160.0, 180.0), start=1):
-            now["at"] = at
-            on_round(number, {})
-        now["at"] = 280.0
-        on_round(10, {"accuracy_without_out_of_vocab_or_end_of_sentence": 0.25})
-    lines = capsys.readouterr().err.splitlines()
-    assert lines[:3] == [f"round {number} of 10" for number in (1, 2, 3)]
-    assert lines[3:] == [
-        "round 4 of 10, 120 s left",
-        "round 5 of 10, 100 s left",
-        "round 10 of 10, validation accuracy 0.2500",
-    ]
