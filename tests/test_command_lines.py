@@ -57,7 +57,6 @@ class _Entry:
     killed: str = ""
     status: int = 0
     starts: bool = False
-    needs: str = ""
     writes: dict[str, int] = dataclasses.field(default_factory=dict)
 
 
@@ -270,12 +269,7 @@ def shell(tmp_path_factory) -> Iterator[_Shell]:
 @pytest.mark.parametrize("page", [page for page in _pages() if _lines(page)])
 def test_the_command_lines_of_a_page_run_in_order(page, shell):
     for line in _lines(page):
-        entry = _entry_of(page, line)
-        # Lines of commands that are being taken away.
         if _is_not_run(line):
-            continue
-        if entry.needs and shutil.which(entry.needs, path=os.defpath) is None:
-            print(f"not run, without {entry.needs}: {line}")
             continue
         start = time.monotonic()
         shell.run(page, line)

@@ -18,21 +18,11 @@ BANDED = tff_mf.BandedToeplitz(column=[1.0, 0.6])
 CHAINS = [(5, 2, 0.3), (6, 3, 0.2), (4, 4, 0.7), (6, 3, 1.0), (3, 5, 0.4)]
 
 
-def parts(rounds, min_sep, probability, *, sigma=1.3, seed=0):
+def parts(rounds, min_sep, probability):
     """Returns the direction that is sampled, C/σ, and all histories with their probabilities."""
-    chain = Chain(rounds=rounds, min_sep=min_sep, probability=probability)
-    bands = min(min_sep, rounds, 3)
-    diagonals = np.random.default_rng(seed).uniform(0.2, 1.0, (bands, rounds))
-    columns = columns_of(tff_mf.Banded(values=diagonals.tolist()), rounds, min_sep) / sigma
-    encoder = np.zeros((rounds, rounds))
-    for t, offset in itertools.product(range(rounds), range(bands)):
-        if t + offset < rounds:
-            encoder[t + offset, t] = columns[t, offset]
-    return (
-        Add(chain=chain, columns=columns, shift=2.0),
-        encoder,
-        *oracle.min_sep_histories(rounds, min_sep, probability),
-    )
+    columns, encoder = run_of(rounds, min(min_sep, rounds, 3), 1.3, seed=0)
+    add = Add(chain=chain_of(columns, min_sep, probability), columns=columns, shift=2.0)
+    return add, encoder, *oracle.min_sep_histories(rounds, min_sep, probability)
 
 
 @pytest.mark.parametrize("setting", CHAINS)

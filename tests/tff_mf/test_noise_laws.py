@@ -649,31 +649,6 @@ def test_an_unstable_mechanism_ends_before_its_integers_are_inexact(engine):
         run.stream.next(run.state)
 
 
-TOEPLITZ = BLT, tff_mf.BandedToeplitz.square_root(64)
-
-
-@pytest.mark.sampled(most=3)
-@pytest.mark.parametrize("rounds", [1000, pytest.param(10_000, marks=pytest.mark.long)])
-@pytest.mark.parametrize(
-    "mechanism", [*TOEPLITZ, "online", "full", "vanilla"], ids=lambda each: getattr(each, "kind", each)
-)
-def test_float32_drift_of_the_prefix_sum(engine, mechanism, rounds):
-    if isinstance(mechanism, str):
-        # C⁻¹ of more rounds takes gigabytes.
-        rounds = min(rounds, 4000)
-        mechanism = tff_mf.Tree(rounds, variant=mechanism)
-    stream = engine.build(mechanism, dimension=4, stddev=1.0)
-    rows, state = rows_of(stream, rounds, engine.compiled(stream))
-    z = engine.drawn_again(stream, engine.keys(state))
-    if mechanism in TOEPLITZ:
-        column = mechanism.cast_to_float32().inverse_coefficients(rounds)
-        exact = scipy.signal.fftconvolve(z, column[:, np.newaxis], axes=0)[:rounds]
-    else:
-        exact = mechanism.inverse(rounds) @ z
-    drift = np.cumsum(rows.astype(np.float64) - exact, axis=0)
-    assert np.abs(drift).max() < 1e-4 * np.abs(np.cumsum(exact, axis=0)).max()
-
-
 def taking(monkeypatch, engine, mechanism, products):
     """The rows of a stream for given s_t·z_t, [rounds, dimension], rounded to integers."""
     rounds, dimension = products.shape

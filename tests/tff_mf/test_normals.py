@@ -2,7 +2,6 @@
 
 import dataclasses
 import itertools
-import math
 
 import mpmath
 import numpy as np
@@ -188,44 +187,6 @@ def test_coordinates_drawn_together_are_independent():
         expected = np.outer(single, counts.sum(axis=0)) / counts.sum()
         # χ² of 81 degrees of freedom: beyond 145 with probability 2e-5.
         assert np.sum((counts - expected) ** 2 / expected) < 145
-
-
-def density(x):
-    """Density of |z| by the tables, in float64."""
-    found = np.empty_like(x)
-    for level, edges in enumerate(TABLE.edges):
-        inside = (x * normal_law.GRID >= edges[0]) & (x * normal_law.GRID < edges[-1])
-        points = np.array([[float(p) for p in row] for _, _, row in normal_law.control_points(TABLE, level)])
-        piece = np.searchsorted(edges, x[inside] * normal_law.GRID, side="right") - 1
-        t = (x[inside] * normal_law.GRID - edges[piece]) / np.diff(edges)[piece]
-        found[inside] = sum(math.comb(5, k) * t**k * (1 - t) ** (5 - k) * points[piece, k] for k in range(6))
-    return found
-
-
-def cell_errors(cells, width):
-    """log(P̂/P) for cells of random places and shifts, in both tails, from the continuous law of the tables."""
-    begin = np.random.default_rng(5).uniform(-13, 13 - width, cells)
-    nodes, weights = np.polynomial.legendre.leggauss(3)
-    total, normal = np.zeros(cells), np.zeros(cells)
-    # Cells in which a piece ends are divided there.
-    edges = np.unique(np.concatenate([np.concatenate([edges, -edges]) for edges in TABLE.edges])) / normal_law.GRID
-    cut = edges[np.minimum(np.searchsorted(edges, begin, side="right"), len(edges) - 1)]
-    cut = np.minimum(cut, begin + width)
-    for left, right in ((begin, cut), (cut, begin + width)):
-        for node, weight in zip(nodes, weights, strict=True):
-            at = (left + right) / 2 + (right - left) / 2 * node
-            total += weight * (right - left) * density(np.abs(at))
-            normal += weight * (right - left) * math.sqrt(2 / math.pi) * np.exp(-at * at / 2)
-    return begin, np.log(total / normal)
-
-
-@pytest.mark.once
-def test_many_cells_have_the_probabilities_of_a_normal():
-    begin, errors = cell_errors(10**5, 2.0**-12)
-    bound = np.select([np.abs(begin) < 5.4, np.abs(begin) < 10.9], [2.0, 8.0], 16.0) * 2.0**-40
-    # Squares of places up to 13 round to 2⁻⁴⁵.
-    assert np.all(np.abs(errors) <= bound + 2.0**-44)
-    assert min((begin < -8).sum(), (begin > 8).sum()) > 10**4
 
 
 def test_exact_probabilities_sum_to_one_and_are_symmetric():
