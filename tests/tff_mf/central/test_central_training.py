@@ -411,3 +411,20 @@ def test_what_cannot_be_trained_is_refused(make, message):
     """Also whatever Keras's own fit would train in another way."""
     with pytest.raises(tff_mf.InputError, match=message):
         make()
+
+
+def test_options_that_shorten_numbers_are_refused_in_every_call():
+    """TensorFlow reads them whenever it runs a graph, also one that was made before they were set."""
+    trained, total = training(), keras.ClippedSum(linear(), "mean_squared_error", clip_norm=1.0)
+    trained.fit(epochs=1)
+    total(X, Y)
+    for name in ("auto_mixed_precision", "auto_mixed_precision_onednn_bfloat16"):
+        tf.config.optimizer.set_experimental_options({name: True})
+        try:
+            for call in (lambda: trained.fit(epochs=1), lambda: total(X, Y)):
+                with pytest.raises(tff_mf.InputError, match=f"option '{name}'"):
+                    call()
+        finally:
+            tf.config.optimizer.set_experimental_options({name: False})
+    assert trained.rounds == 3
+    trained.fit(epochs=1)

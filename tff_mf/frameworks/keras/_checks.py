@@ -50,6 +50,13 @@ def check(model: Any) -> None:
                 "float32; make the model with variables of float32."
             )
     _check_losses(model)
+    check_options()
+    if tf.distribute.get_strategy().num_replicas_in_sync > 1:
+        raise InputValueError("model is on several replicas, each of which would draw noise of its own: use one.")
+
+
+def check_options() -> None:
+    """Raises if TensorFlow's optimizer of graphs shortens numbers: it reads its options whenever a graph is run."""
     options = tf.config.optimizer.get_experimental_options()
     shortened = sorted(name for name, value in options.items() if name.startswith("auto_mixed_precision") and value)
     if shortened:
@@ -57,8 +64,6 @@ def check(model: Any) -> None:
             f"TensorFlow's optimizer of graphs has the option {shortened[0]!r}, with which clipped gradients exceed "
             "their norm: set it to False with tf.config.optimizer.set_experimental_options."
         )
-    if tf.distribute.get_strategy().num_replicas_in_sync > 1:
-        raise InputValueError("model is on several replicas, each of which would draw noise of its own: use one.")
 
 
 def check_compiled(model: tf.keras.Model) -> None:

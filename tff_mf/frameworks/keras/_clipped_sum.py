@@ -74,6 +74,7 @@ class ClippedSum:
                 "functions run eagerly, and no graph shows whether the model updates variables: call "
                 "tf.config.run_functions_eagerly(False)."
             )
+        _checks.check_options()
         x, y = (tf.nest.map_structure(tf.convert_to_tensor, structure) for structure in (x, y))
         if present is None:
             present = tf.ones([tf.shape(tf.nest.flatten(x)[0])[0]], tf.bool)

@@ -344,6 +344,7 @@ class Training:
         # Two threads that ran a round of one state would release two results whose difference has little noise in it.
         with self._lock:
             self._settle()
+            _checks.check_options()
             begin, run = self.rounds, self._run
             rows = tf.constant(self._batches(begin, max(0, end - begin)))
             self._torn = True
