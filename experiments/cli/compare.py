@@ -69,12 +69,12 @@ def _compared(spec: str, *, dataset: str | None, out: str | None, jobs: int, dry
 
     # Refused before anything is printed: a refusal is one line.
     folder = folders.continued_folder(pathlib.Path(out) if out else pathlib.Path("runs", path.stem))
-    progress.say(in_words)
     if is_search:
         selected = search.run_search(path, folder, jobs=jobs, dataset=dataset)
         refused = selected.claim is not None and selected.claim.state == REFUSED
         words = [Markdown(search.page(selected, name=path.stem)), Facts([("written", str(folder))])]
         return Answer(msgspec.to_builtins(selected), words, failed=refused)
+    progress.say(in_words)
     result = sweep.run_comparison(path, folder, jobs=jobs, dataset=dataset)
     written = ", ".join([str(folder), *(str(folder / picture) for picture in result.pictures)])
     words = [Markdown(sweep.page(result, name=path.stem)), Facts([("written", written)])]

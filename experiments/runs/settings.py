@@ -61,6 +61,7 @@ _Seed = Annotated[int, Meta(ge=0, le=2**32 - 1)]
 _Batch = Annotated[int, Meta(ge=1, le=2**20)]
 _Shuffled = Annotated[int, Meta(ge=1, le=2**24)]
 _Evaluated = Annotated[int, Meta(ge=1, le=2**31 - 1)]
+_MeanRuns = Annotated[float, Meta(ge=1, le=1000)]
 
 
 class PrivacySettings(Record, kw_only=True):
@@ -225,7 +226,7 @@ class RunSettings(PrivacySettings, kw_only=True):
     validation_split: str = "heldout"
     test_examples: Size | str = TEST_EXAMPLES
     seed: _Seed = 0
-    search: Number | None = None
+    search: _MeanRuns | None = None
     search_runs: str = "logarithmic"
 
     def __post_init__(self) -> None:

@@ -1,0 +1,320 @@
+"""A search by `tff-mf compare` is drawn once, and publishes the best run alone, whenever it is killed.
+
+What a search costs is in tests/tff_mf/test_search.py.
+"""
+
+import collections
+import json
+import math
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+
+import forking
+import msgspec
+import numpy as np
+import pytest
+import searched_runs
+from scipy import stats
+
+import tff_mf
+from tff_mf.experiments import compare, reports
+from tff_mf.experiments.compare import search
+from tff_mf.experiments.runs import names
+
+from . import shared, test_command_line, test_comparison, test_specs
+
+HERE = pathlib.Path(__file__).parent
+RATES = sorted(searched_runs.SCORES)
+FINISHED = f"""
+[run]
+rounds = 9
+clients_per_round = 2
+min_sep = 3
+max_participations = 3
+delta = 1e-6
+mechanism = "identity"
+model = "conv"
+vocab_size = 60
+embedding_size = 4
+units = 4
+epsilon = 8.0
+search = 4.0
+dataset = "sqlite:DATA"
+
+[search]
+server_learning_rate = {RATES}
+client_learning_rate = {{ low = 0.1, high = 10 }}
+"""
+
+
+@pytest.fixture
+def spec(tmp_path):
+    return of_files_that_are_there(tmp_path)
+
+
+def of_files_that_are_there(folder):
+    """A specification whose runs take no time, with data that nothing trains on."""
+    data = folder / "data.sqlite"
+    shared.write_sentences(data, {("a", "train"): 2, ("b", "heldout"): 2, ("c", "test"): 2}, lambda: "the one of them")
+    return written(folder / "table.toml", FINISHED.replace("DATA", str(data)))
+
+
+def written(path, text):
+    path.write_text(text)
+    return path
+
+
+@pytest.fixture
+def at_once(monkeypatch):
+    """Runs that take no time; a list of those that were done."""
+    done = []
+
+    def run_missing(waiting, out, **more):
+        done.extend(waiting)
+        return searched_runs.run_missing(waiting, out, **more)
+
+    monkeypatch.setattr(compare, "run_missing", run_missing)
+    return done
+
+
+def drawn_runs(out):
+    """The content of the file with what was drawn, while there is one."""
+    path = out / "unpublished" / "drawn.json"
+    return path.read_bytes() if path.exists() else None
+
+
+def assert_published(out, drawn):
+    """Asserts that the best of the runs that were drawn is published, and nothing of the others."""
+    runs = json.loads(drawn)["runs"]
+    content = {path.name for path in out.iterdir() if not path.name.endswith(".tff-mf.tmp")}
+    assert content == {".comparison", ".lock", "comparison.json", "comparison.md", "selected"}
+    name = pathlib.Path(json.loads((out / "selected" / names.RUN_JSON).read_text())["command"][-1]).name
+    best = max(searched_runs.SCORES[run["server_learning_rate"]] for run in runs.values())
+    result = json.loads((out / "comparison.json").read_text())
+    assert result["settings"] == runs.pop(name)
+    assert result["score"] == searched_runs.SCORES[result["settings"]["server_learning_rate"]] == best
+    everything = b"".join(path.read_bytes() for path in out.rglob("*") if path.is_file()).decode(errors="replace")
+    for other, run in runs.items():
+        assert other not in everything
+        assert repr(run["client_learning_rate"]) not in everything
+    assert reports.check(out / "selected").problems == []
+
+
+def test_the_best_run_is_published_alone_and_nothing_is_said_of_others(spec, tmp_path, at_once, typed):
+    status, out, err = typed("compare", str(spec), "--out", "out")
+    assert status == 0, err
+    assert "accuracy" not in err
+    assert "8" not in err.splitlines()[-1]
+    assert "the best of a search of 4 runs on average, which is covered" in " ".join(out.split())
+    runs = {run.name: run.settings for run in at_once}
+    fields = ("server_learning_rate", "client_learning_rate")
+    drawn = {name: {field: getattr(settings, field) for field in fields} for name, settings in runs.items()}
+    assert_published(tmp_path / "out", json.dumps({"runs": drawn}))
+    # Asked again, it says the same, and draws nothing.
+    again = typed("compare", str(spec), "--out", "out")
+    assert (again[:2], len(at_once)) == ((0, out), len(runs))
+
+
+PROGRAM = f"""
+import sys
+sys.path += [{str(HERE)!r}, {str(HERE.parent / "faults")!r}]
+import searched_runs
+searched_runs.main()
+"""
+
+
+def struck(spec, out, number=0):
+    """Goes on with a search, and kills it before the change of a number to its files; returns how many there were."""
+    counted = out.with_name("counted")
+    counted.write_bytes(b"")
+    given = [str(spec), str(out), str(counted), str(number)]
+    ended = forking.run_program(PROGRAM, given, folder=out.parent, environment=dict(os.environ))
+    # Near its end there are fewer changes.
+    assert ended.returncode in ((0, -signal.SIGKILL) if number else (0,)), ended.stderr
+    return counted.stat().st_size
+
+
+def test_however_often_it_is_killed_it_draws_once(spec, tmp_path):
+    """Ten times, each a change later."""
+    out, drawn = tmp_path / "out", []
+    for number in range(8, 18):
+        struck(spec, out, number)
+        drawn += [content] if (content := drawn_runs(out)) else []
+    assert len(drawn) > 3
+    assert set(drawn) == {drawn[0]}
+    assert (out / "unpublished" / "drawn.json").stat().st_mode & 0o777 == 0o600
+    assert (out / "unpublished").stat().st_mode & 0o777 == 0o700
+    struck(spec, out)
+    assert_published(out, drawn[0])
+
+
+@pytest.fixture(scope="module")
+def begun(tmp_path_factory):
+    """A search of three runs that was killed once it had drawn them, and how many changes of its files follow."""
+    folder = tmp_path_factory.mktemp("begun")
+    spec, out = of_files_that_are_there(folder), folder / "out"
+    while drawn_runs(out) is None:
+        struck(spec, out, 12)
+    drawn = json.loads(drawn_runs(out))
+    drawn["runs"] = {
+        f"run{rate}": {"server_learning_rate": rate, "client_learning_rate": rate + 0.0123} for rate in RATES
+    }
+    (out / "unpublished" / "drawn.json").write_text(json.dumps(drawn))
+    shutil.copytree(out, folder / "copy")
+    return spec, out, json.dumps(drawn), struck(spec, folder / "copy")
+
+
+@pytest.mark.sampled(most=5)
+@pytest.mark.parametrize("place", range(30))
+def test_killed_at_any_change_it_selects_once(begun, tmp_path, place):
+    """At thirty places on its way, and again soon after it goes on."""
+    spec, before, drawn, changes = begun
+    out = pathlib.Path(shutil.copytree(before, tmp_path / "out"))
+    for number in (1 + place * changes // 30, 1 + place):
+        struck(spec, out, number)
+        content = {path.name for path in out.iterdir() if not path.name.endswith(".tff-mf.tmp")}
+        assert content <= {".comparison", ".lock", "unpublished", "selected", "comparison.json", "comparison.md"}
+        assert drawn_runs(out) in (None, drawn.encode())
+    selected = out / "selected" / names.RUN_JSON
+    chosen = selected.read_bytes() if selected.exists() else None
+    struck(spec, out)
+    assert_published(out, drawn)
+    assert chosen in (None, selected.read_bytes())
+
+
+def test_the_command_ends_a_search_that_was_killed_while_it_trained(small_data, tmp_path):
+    """With runs that train: the first released round is of a run that goes on, and nothing is said before the end."""
+    table = 'epsilon = 8.0\nsearch = 1.3\nmechanism = "identity"\ndataset = "sqlite:DATA"\n'
+    table += "[search]\nserver_learning_rate = [0.1, 1.0]\n"
+    text = test_specs.SMALL.replace("rounds = 40", "rounds = 12").replace("participations = 20", "participations = 6")
+    spec = written(tmp_path / "table.toml", text + table.replace("DATA", str(small_data)))
+    out, log = tmp_path / "out", tmp_path / "log"
+    with log.open("w") as file:
+        command = [test_command_line.COMMAND, "compare", str(spec), "--out", str(out)]
+        first = subprocess.Popen(command, stdout=file, stderr=file)
+    test_comparison.wait_for(lambda: any(book.released for book in test_comparison.books(out / "unpublished")))
+    first.kill()
+    first.wait()
+    drawn = drawn_runs(out)
+    again = test_command_line.run("compare", spec, "--out", out)
+    assert again.returncode == 0, again.stderr
+    assert "accuracy" not in log.read_text() + again.stderr
+    assert "the best of a search of 1.3 runs on average, which is covered" in " ".join(again.stdout.split())
+    name = pathlib.Path(json.loads((out / "selected" / names.RUN_JSON).read_text())["command"][-1]).name
+    assert name in json.loads(drawn)["runs"]
+    assert not (out / "unpublished").exists()
+    checked = test_command_line.run("report", out / "selected", "--check")
+    assert (checked.returncode, "best of a search" in checked.stdout) == (0, True), checked.stdout
+    log = reports.read(out / "selected" / names.REPORT).log
+    assert (log.started, log.ended) == (None, None), "when a run began says how many came before it"
+
+
+def test_no_run_at_all_is_said_and_never_drawn_again(spec, tmp_path, at_once, typed, monkeypatch):
+    text = spec.read_text().replace("search = 4.0\n", 'search = 4.0\nsearch_runs = "poisson"\n')
+    spec.write_text(text)
+    monkeypatch.setattr(tff_mf.Search, "draw", lambda self: 0)
+    status, out, _ = typed("compare", str(spec), "--out", "out")
+    assert (status, at_once) == (0, [])
+    assert "No run was drawn, and nothing is released" in " ".join(out.split())
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
+        *(".comparison", ".lock", "comparison.json", "comparison.md"),
+    ]
+    monkeypatch.setattr(tff_mf.Search, "draw", None)
+    assert typed("compare", str(spec), "--out", "out")[:2] == (0, out)
+
+
+def test_a_run_that_failed_selects_nothing(spec, tmp_path, typed, monkeypatch):
+    monkeypatch.setattr(compare, "run_missing", lambda *given, **more: {"one": "round 3: accuracy 50 %"})
+    # Python writes the text of its end to standard error, and ends with 1.
+    said, out, err = typed("compare", str(spec), "--out", "out")
+    assert "failed" in said
+    assert "50" not in out + err + said
+    assert (tmp_path / "out" / "unpublished" / "drawn.json").exists()
+    assert not (tmp_path / "out" / "selected").exists()
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "named"),
+    [
+        ("search = 4.0\n", "", "search=None"),
+        ("[search]\n", "[[grid]]\nlabel = 'a'\n[search]\nseed = [3]\n", "'seed' is none of"),
+        ("[search]\nserver_learning_rate = [0.1, 0.2, 0.4]", "[[grid]]\nseed = [1, 2]\n[search]", "give no lists"),
+        ("server_learning_rate = [0.1, 0.2, 0.4]", "epsilon = [2.0, 8.0]", "'epsilon' is none of"),
+        ("server_learning_rate = [0.1, 0.2, 0.4]", "server_learning_rate = [0.1, -3]", "server_learning_rate=-3"),
+        ("server_learning_rate = [0.1, 0.2, 0.4]", "server_learning_rate = []", "of length >= 1"),
+        ("server_learning_rate = [0.1, 0.2, 0.4]", "batch_size = { low = 1, high = 8 }", "batch_size="),
+        ("low = 0.1, high = 10", "low = 10, high = 0.1", "client_learning_rate="),
+        ("client_learning_rate", "search", "'search' is none of"),
+        ("search = 4.0\n", "search = 0.5\n", "search=0.5"),
+        ("search = 4.0\n", 'search = 4.0\nsearch_runs = "fixed"\n', "search_runs='fixed'"),
+        ("[search]\n", "[search.runs]\n", "[search]"),
+    ],
+)
+def test_what_is_no_search_is_refused(spec, tmp_path, typed, before, after, named):
+    assert before in spec.read_text()
+    spec.write_text(spec.read_text().replace(before, after))
+    assert named in shared.refused(typed, "compare", str(spec), "--out", "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_runs_that_are_all_compared_are_no_search(spec, typed):
+    spec.write_text(spec.read_text().partition("[search]")[0])
+    assert "search=4.0" in shared.refused(typed, "compare", str(spec), "--out", "out")
+
+
+def test_a_score_on_clients_that_train_is_refused(spec, tmp_path, typed):
+    both = {("a", "train"): 2, ("a", "heldout"): 2, ("c", "test"): 2}
+    (tmp_path / "data.sqlite").unlink()
+    shared.write_sentences(tmp_path / "data.sqlite", both, lambda: "the one of them")
+    assert "1 clients that train" in shared.refused(typed, "compare", str(spec), "--out", "out")
+
+
+def test_a_search_goes_on_with_its_own_settings_and_draw(spec, tmp_path, typed, at_once, monkeypatch):
+    with monkeypatch.context() as patched:
+        patched.setattr(compare, "run_missing", lambda *given, **more: {"one": ""})
+        assert "failed" in typed("compare", str(spec), "--out", "out")[0]
+    text = spec.read_text()
+    for changed in (text.replace("search = 4.0", "search = 2.0"), text.replace("[0.1, 0.2, 0.4]", "[0.1, 0.2]")):
+        spec.write_text(changed)
+        assert "other settings" in typed("compare", str(spec), "--out", "out")[2]
+    spec.write_text(text)
+    drawn = tmp_path / "out" / "unpublished" / "drawn.json"
+    drawn.rename(tmp_path / "drawn.json")
+    assert "is lost" in typed("compare", str(spec), "--out", "out")[2]
+    (tmp_path / "drawn.json").rename(drawn)
+    assert typed("compare", str(spec), "--out", "out")[0] == 0
+    spec.write_text(changed)
+    assert "other settings" in typed("compare", str(spec), "--out", "out")[2]
+
+
+OTHER = {"client_learning_rate": 0.3, "client_epochs": 2, "batch_size": 3, "max_examples": 7, "clip_norm": 0.2}
+OTHER |= {"zeroing": 50.0, "server_learning_rate": 3.0, "server_momentum": 0.1, "server_warmup": 0.0}
+OTHER |= {"server_cooldown": 0.5}
+
+
+@pytest.mark.parametrize("name", search.SEARCHED)
+def test_no_setting_that_is_drawn_changes_the_guarantee_of_a_run(spec, name):
+    (run,) = compare.read(spec)
+    one, other = run.settings, msgspec.structs.replace(run.settings, **{name: OTHER[name]})
+    plans = [settings.privacy_plan(tff_mf.BLT.production("b100")) for settings in (one, other)]
+    assert getattr(one, name) != getattr(other, name)
+    assert plans[0].guarantee == plans[1].guarantee
+    assert plans[0].noise_multiplier == plans[1].noise_multiplier
+    assert plans[0].search == tff_mf.Search(mean=4.0)
+
+
+@pytest.mark.parametrize(("word", "shape"), [("logarithmic", 0.0), ("geometric", 1.0), ("poisson", math.inf)])
+def test_the_words_of_distributions_are_those_of_the_library(spec, word, shape):
+    (run,) = compare.read(spec)
+    assert msgspec.structs.replace(run.settings, search_runs=word).chosen_search() == tff_mf.Search(mean=4, shape=shape)
+
+
+def test_settings_are_drawn_from_their_distribution():
+    drawn = [search._draw(search.LogUniform(low=0.1, high=10.0)) for _ in range(2000)]
+    uniform = (np.log10(drawn) + 1) / 2
+    assert stats.kstest(uniform, "uniform").pvalue > 1e-6
+    counts = collections.Counter(search._draw(RATES) for _ in range(2000))
+    assert stats.chisquare([counts[rate] for rate in RATES]).pvalue > 1e-6
