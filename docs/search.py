@@ -16,6 +16,7 @@ import tensorflow_federated as tff
 import tff_mf
 from tff_mf import aggregators
 from tff_mf.base import files
+from tff_mf.experiments import reports
 
 RATES = (0.1, 0.3, 1.0, 3.0)
 x = np.random.default_rng(0).normal(size=(120, 20, 5)).astype(np.float32)  # 120 clients, 20 examples each
@@ -38,14 +39,15 @@ plan = tff_mf.plan(
     population=len(clients), clients_per_round=10, rounds=10, epsilon=8.0, delta=1e-3, search=tff_mf.Search(mean=2)
 )
 print(plan)
-drawn = folder / "drawn.json"
-if not drawn.exists():
+drawn, selected = folder / "drawn.json", folder / "selected"
+folder.mkdir(mode=0o700, exist_ok=True)
+if not drawn.exists() and not selected.exists():
     # On disk before the first run, readable by its owner only: nobody else may learn how many runs there are.
-    folder.mkdir(mode=0o700)
     rates = [secrets.choice(RATES) for _ in range(plan.search.draw())]
     files.write_atomically(drawn, json.dumps(rates), mode=0o600)
 scores = []
-for number, rate in enumerate(json.loads(drawn.read_text())):
+# Once a run is selected, none is trained or selected again.
+for number, rate in enumerate([] if selected.exists() else json.loads(drawn.read_text())):
     optimizer = tff.learning.optimizers.build_sgdm(rate)
     training = aggregators.private_fed_avg(
         plan, model_fn, client_optimizer_fn=optimizer, folder=folder / f"run-{number}"
@@ -54,11 +56,13 @@ for number, rate in enumerate(json.loads(drawn.read_text())):
         training.next({client: data[client] for client in cohort})
     # Of clients that never train: the score is not protected.
     score = training.evaluate({client: data[client] for client in others})["binary_accuracy"]
-    scores.append((score, number, rate, training.report()))
-score, best, rate, report = max(scores)
-(folder / f"run-{best}").rename(folder / "selected")
+    training.report()
+    scores.append((score, number, rate))
+if scores:
+    score, best, rate = max(scores)
+    (folder / f"run-{best}").rename(selected)
+    print(f"learning rate {rate}, accuracy {100 * score:.1f} %")
 for other in folder.glob("run-*"):
     shutil.rmtree(other)
-drawn.unlink()
-print(f"learning rate {rate}, accuracy {100 * score:.1f} %")
-print(report)
+drawn.unlink(missing_ok=True)
+print(reports.read(selected / "report.json"))

@@ -20,6 +20,7 @@ from tff_mf.experiments.sampling import SamplingSettings
 from tff_mf.numerics.digits import rounded_up
 
 from .shared import checked, critical, invoke, moved, small_settings, violated
+from .shared import refused as shared_refused
 
 EPOCHS = tff_mf.FixedEpoch(min_sep=3, max_participations=3)
 LONG_EPOCHS = tff_mf.FixedEpoch(min_sep=4, max_participations=2)
@@ -58,6 +59,9 @@ OF_SETTINGS = {"settings": small_settings(plan()), "server_learning_rate": 1.0}
 SIMULATED = {"simulation": True, "population": None}
 SOON = [cohorts()[0], cohorts()[0], *cohorts()[2:]]
 OFTEN = [["c0", "c1"] if t % 3 == 0 else [f"c{2 * (t % 3)}", f"c{2 * (t % 3) + 1}"] for t in range(12)]
+SEARCH = tff_mf.Search(mean=8)
+# Nobody comes twice, so that the run cost less than was planned.
+SELDOM = [[f"c{2 * t}", f"c{2 * t + 1}"] for t in range(9)]
 # Runs by how they differ from a sound one, and the fields of what is found to be wrong with them.
 CLAIMS = {
     "as planned": ({}, set()),
@@ -117,6 +121,7 @@ CLAIMS = {
     "secret cohorts that nothing draws": (in_secret(sampler="by hand"), {"secrecy"}),
     "secret cohorts, a smaller ε": (in_secret(times=0.999), {"secrecy"}),
     "secret cohorts by the ε alone": (in_secret(secret_cohorts=False), {"sampler"}),
+    "a search": ({"privacy": plan(search=SEARCH), "rounds": SELDOM, "planned": SELDOM}, set()),
     "settings": (OF_SETTINGS, set()),
     "settings of another sampler": ({**OF_SETTINGS, "sampler": "tff_mf.Poisson"}, {"participation"}),
     "settings of another schema": ({**OF_SETTINGS, "settings": small_settings()}, {"participation"}),
@@ -169,6 +174,15 @@ def as_planned(report):
     assert "stopped after 4 of 9" in " ".join(report.warnings)
 
 
+def as_the_other_runs(report):
+    """No log says what they cost, nor may anything say how many there were, such as when this one began."""
+    one = tff_mf.guarantee(plan().mechanism, 9, SCHEMA, noise_multiplier=5.0)
+    assert report.claim.epsilon == report.planned.epsilon == SEARCH.epsilon(one.mu, 1e-6) > one.epsilon(1e-6)
+    assert (report.realised, report.claim.mu) == (None, None)
+    assert (report.log.started, report.log.ended) == (None, None)
+    assert "a search of 8 runs on average" in report.headline
+
+
 # What else is right of the figures of a run.
 FIGURES = {
     "restarts, falling norms": with_counts,
@@ -176,6 +190,7 @@ FIGURES = {
     "a simulated cohort": as_run_too,
     "several clients of a person": of_a_person,
     "stopped early": as_planned,
+    "a search": as_the_other_runs,
 }
 
 
@@ -219,6 +234,49 @@ def refused(report, folder):
         *((folder / name).read_text() for name in ("report.md", "report.html")),
     ]:
         assert re.findall(r"ε\s*(?:≤|=|at δ)", text) == []
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {},
+        {"rounds": SELDOM, "planned": SELDOM},
+        {"clients_per_person": 3},
+        {"privacy": plan(grid=tff_mf.Grid(bits=12, max_clients=50), dimension=1000)},
+    ],
+    ids=["as planned", "seldom", "persons", "grid"],
+)
+def test_runs_before_are_composed_as_they_were_planned(tmp_path, more):
+    folder = tmp_path / "run"
+    finished(folder, **more)
+    assert invoke("report", folder, "--runs-before", 3).exit_code == 0
+    report = reports.read(folder / "report.json")
+    one, planned, persons = report.realised.mu, report.planned.mu, more.get("clients_per_person", 1)
+    tail = 4 * (report.claim.tail or 0.0)
+    composed = tff_mf.Guarantee(mu=persons * (one**2 + 3 * planned**2) ** 0.5, tail=tail).epsilon(1e-6)
+    assert composed <= report.claim.epsilon_with_runs_before <= composed * (1 + 1e-6)
+    assert report.claim.epsilon == report.realised.epsilon, "of this run alone, as before"
+    stated = f"ε≤{rounded_up(report.claim.epsilon_with_runs_before)} with the 3 runs before it"
+    assert stated in report.headline
+    assert "tuning not covered" not in report.headline
+    for name in ("report.md", "report.html"):
+        assert rounded_up(report.claim.epsilon_with_runs_before) in (folder / name).read_text()
+    assert invoke("report", folder, "--check").exit_code == 0
+    # It is computed again by the number that the report has.
+    for field, wrong in (("epsilon_with_runs_before", composed * 0.99), ("runs_before", 2), ("runs_before", 0)):
+        run_folders.change_json(folder / "report.json", lambda content: content["claim"].update({field: wrong}))  # noqa: B023
+        assert "claim.epsilon_with_runs_before" in reports.check(folder).differs
+        assert invoke("report", folder, "--runs-before", 3).exit_code == 0
+
+
+@pytest.mark.parametrize("more", [in_secret(), {"privacy": plan(search=SEARCH)}], ids=["secret", "search"])
+def test_runs_before_are_refused_where_nothing_composes(tmp_path, typed, more):
+    finished(tmp_path / "run", **more)
+    before = (tmp_path / "run" / "report.json").read_bytes()
+    for wrong, named in ((["--runs-before", "3"], "runs_before=3"), (["--runs-before", "0"], "runs_before=0")):
+        assert named in shared_refused(typed, "report", "run", *wrong)
+    assert "runs_before=3" in shared_refused(typed, "report", "run", "--check", "--runs-before", "3")
+    assert (tmp_path / "run" / "report.json").read_bytes() == before
 
 
 @pytest.fixture
