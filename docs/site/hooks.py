@@ -59,6 +59,8 @@ ALSO = {
 _EXAMPLE = re.compile(r"^( +)Example:\n((?:\1    .*\n)(?:\1    .*\n|\n(?=\1    ))*)", re.M)
 _GUARANTEE = re.compile(r"^( +)Formal guarantee:\n(?:\1    .*\n)+", re.M)
 _LINK = re.compile(r"(\]\()([^)\s#]+)(#[^)\s]*)?(\))")
+# Code between backticks, after what has no links in it: blocks, headings and links.
+_CODE = re.compile(r"^```.*?^```|^(?:#|    ).*?$|\[[^]]*\]\([^)]*\)|`(?P<code>[^`\n]+)`", re.M | re.S)
 
 
 @event_priority(100)
@@ -87,7 +89,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     for name in TABLES:
         path = ROOT / "docs" / "results" / name
         files.append(File.generated(config, f"results/{path.stem}.md", content=table_page(path)))
-    for module in re.findall(r" reference/(\S+)\.md$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.M):
+    for module in _modules():
         files.append(File.generated(config, f"reference/{module}.md", content=reference_page(module)))
     return files
 
@@ -97,7 +99,38 @@ def on_page_markdown(markdown: str, page, **_) -> str:
     depth = page.file.src_uri.count("/")
     for name in TABLES:
         markdown = markdown.replace(f"results/{name})", f"results/{pathlib.Path(name).stem}.md)")
-    return _LINK.sub(lambda link: _moved(link, depth), markdown)
+    markdown = _LINK.sub(lambda link: _moved(link, depth), markdown)
+    return markdown if page.file.src_uri.startswith("reference/") else _linked_names(markdown)
+
+
+def _linked_names(markdown: str) -> str:
+    """Returns a page on which the first use of a public name leads to the reference."""
+    linked = set()
+
+    def link(found: re.Match[str]) -> str:
+        name = re.match(r"[\w.]*", found["code"] or "")[0]
+        path = _public_names().get(name)
+        if path is None or path in linked:
+            return found.group()
+        linked.add(path)
+        return f"[{found.group()}][{path}]"
+
+    return _CODE.sub(link, markdown)
+
+
+@functools.cache
+def _public_names() -> dict[str, str]:
+    """Returns the path of every name of the reference, by all that a page may call it."""
+    paths, shared = {}, set()
+    for module in _modules():
+        for member in _members(module):
+            words = [*module.split("."), member.name]
+            for start in range(len(words)):
+                name = ".".join(words[start:])
+                # A word alone is a name of ours only if it looks like one.
+                if "." in name or re.search("_|[A-Z].*[a-z]", name):
+                    shared |= {name} if paths.setdefault(name, member.path) != member.path else set()
+    return {name: path for name, path in paths.items() if name not in shared}
 
 
 def on_nav(nav: Navigation, config: MkDocsConfig, files: Files) -> None:
@@ -204,9 +237,7 @@ def reference_page(module: str) -> str:
     Raises:
         PluginError: If a name has no docstring.
     """
-    package = _package()[module.removeprefix("tff_mf.")] if "." in module else _package()
-    public = [member for member in package.members.values() if _is_public(member, package)]
-    found = [*map(_target, public), *(_package()[name.removeprefix("tff_mf.")] for name in ALSO.get(module, []))]
+    found = _members(module)
     bare = [each.path for each in found if not each.has_docstring]
     if bare:
         raise PluginError(f"{module}: without a docstring: {bare}")
@@ -220,6 +251,17 @@ def reference_page(module: str) -> str:
 def _first_sentence(docstring: str) -> str:
     sentence = re.split(r"(?<=\.)\s", " ".join(docstring.split("\n\n")[0].split()), maxsplit=1)[0]
     return sentence.replace("|", r"\|")
+
+
+def _modules() -> list[str]:
+    return re.findall(r" reference/(\S+)\.md$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.M)
+
+
+def _members(module: str):
+    """Returns what a page of the reference has."""
+    package = _package()[module.removeprefix("tff_mf.")] if "." in module else _package()
+    public = [member for member in package.members.values() if _is_public(member, package)]
+    return [*map(_target, public), *(_package()[name.removeprefix("tff_mf.")] for name in ALSO.get(module, []))]
 
 
 @functools.cache
