@@ -206,12 +206,19 @@ def test_every_preset_and_kind_of_sampling_is_in_the_docs():
         assert f"`{name}`" in text, f"{name} is missing in docs/experiments.md"
 
 
-def test_the_specification_of_the_page_has_the_runs_that_it_says(tmp_path):
+def test_the_specifications_of_the_page_are_what_it_says(tmp_path):
     from tff_mf.experiments import compare
+    from tff_mf.experiments.compare import search
 
-    (block,) = re.findall(r"^```toml\n(.*?)^```", (DOCS / "experiments.md").read_text(), re.S | re.M)
-    (tmp_path / "spec.toml").write_text(block)
-    assert len(compare.read(tmp_path / "spec.toml")) == 3 * 3 + 2 * 3 * 3
+    grids, searched = re.findall(r"^```toml\n(.*?)^```", (DOCS / "experiments.md").read_text(), re.S | re.M)
+    path = tmp_path / "spec.toml"
+    path.write_text(grids)
+    assert len(compare.read(path)) == 3 * 3 + 2 * 3 * 3
+    for text in (searched, (DOCS / "results" / "pydoc-search.toml").read_text()):
+        path.write_text(text)
+        (run,) = compare.read(path)
+        assert run.settings.search == 4
+        assert "server_learning_rate" in search.distributions(path, run.settings)
 
 
 NAVIGATION = (HERE / "mkdocs.yml").read_text().split("\nnav:\n")[1]
