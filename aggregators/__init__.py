@@ -11,6 +11,7 @@ from tff_mf.base import required_packages
 required_packages.packages("An aggregator", "tensorflow", "tensorflow_privacy", "tensorflow_federated")
 
 from .checkpoints import CheckpointManager as CheckpointManager  # noqa: E402
+from .checkpoints import SavedStates as SavedStates  # noqa: E402
 from .checkpoints import WriteAheadReleaseManager as WriteAheadReleaseManager  # noqa: E402
 from .checkpoints import without_noise as without_noise  # noqa: E402
 from .dp_ftrl import build_dp_ftrl as build_dp_ftrl  # noqa: E402

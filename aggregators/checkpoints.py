@@ -17,6 +17,7 @@ from tff_mf.base.errors import InputValueError
 from tff_mf.noise.tensorflow import NoiseState
 
 from .factory import MFAggregationFactory
+from .metrics import rounds_drawn
 
 
 def each_noise(change: Callable[..., NoiseState], structure: Any, *structures: Any) -> Any:
@@ -216,16 +217,25 @@ def _keys_alone(noise: NoiseState) -> NoiseState:
     return noise._replace(keys=past, rows=(), coefficients=())
 
 
-class States:
-    """The states of a run in its checkpoints, each with facts about it as JSON, of which the newest is loaded.
+class SavedStates:
+    """The states of a run in its checkpoints, each with facts about it as JSON: the storage of a guard.
+
+    Attributes:
+        state: The newest state when this was made; `start` if there was none.
+        newest: Its round, 0 for `start`.
 
     Args:
         checkpoints: The checkpoints.
-        start: The state of a run that has none yet.
+        start: The state that a run begins with.
         wait: Returns the result of a coroutine function with its arguments.
     """
 
-    def __init__(self, checkpoints: CheckpointManager, start: Any, wait: Callable[..., Any]) -> None:
+    def __init__(
+        self,
+        checkpoints: CheckpointManager,
+        start: Any,
+        wait: Callable[..., Any] = lambda work, *arguments: asyncio.run(work(*arguments)),
+    ) -> None:
         self._checkpoints, self._wait = checkpoints, wait
         saved, self.newest = wait(checkpoints.load_latest, {"state": start, "about": ""})
         self.state = start if saved is None else saved["state"]
@@ -244,9 +254,9 @@ class States:
         assert round_number == self.newest
         return self._about or {}
 
-    def remove_all(self) -> None:
-        """Deletes every state: with the keys in them, the noise can be removed from the models."""
-        self._wait(self._checkpoints.remove_all)
+    def drawn(self, state: Any = None) -> dict[str, int]:
+        """Returns `rounds_drawn` of a state, of the newest if not given."""
+        return rounds_drawn(self.state if state is None else state)
 
 
 def without_noise(value: Any) -> Any:

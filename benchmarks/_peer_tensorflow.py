@@ -23,9 +23,9 @@ import tensorflow_federated as tff
 
 import tff_mf
 from tff_mf import aggregators
+from tff_mf.experiments import next_word
 from tff_mf.experiments.data import data_file, most_used_words
 from tff_mf.experiments.runs.settings import RunSettings
-from tff_mf.experiments.training import client_batches, evaluation, learning_process, models, task
 
 _ROUNDS = 10_000
 
@@ -41,11 +41,11 @@ def words_of(case: _peer.Case, settings: RunSettings) -> np.ndarray:
     """Returns words `[clients, sentences, length + 1]`: sentences of `pydoc` in their order, or random words."""
     number, shape = case.clients * case.sentences, (case.clients, case.sentences, -1)
     if case.full:
-        length = evaluation.SEQUENCE_LENGTH + 1
+        length = next_word.SEQUENCE_LENGTH + 1
         return np.random.default_rng(0).integers(1, case.vocab_size + 1, (number, length)).reshape(shape)
     data = data_file("pydoc")
     vocabulary = most_used_words(data, case.vocab_size)
-    chunks = evaluation.Evaluator(settings, data, vocabulary).tokens("train", most=number)
+    chunks = next_word.Evaluator(settings, data, vocabulary).tokens("train", most=number)
     return np.concatenate([chunk.words for chunk in chunks]).astype(np.int64).reshape(shape)
 
 
@@ -55,7 +55,7 @@ def make_cases() -> None:
         case = _peer.Case(**values)
         settings = settings_of(case)
         names = [f"word{number}" for number in range(case.vocab_size)]
-        model = task.build_keras_model(settings, vocabulary=names)
+        model = next_word.build_keras_model(settings, vocabulary=names)
         weights = [variable.numpy() for variable in model.trainable_variables]
         case.write(pathlib.Path(folder), words_of(case, settings), weights)
 
@@ -143,7 +143,7 @@ class PlainRound:
 def run_plain(given: _peer.Given) -> None:
     """Runs rounds of a plain loop."""
     case = given.case
-    model = models.build_keras_model(settings_of(case), extended_vocab_size=case.vocab_size + 4)
+    model = next_word.build_keras_model(settings_of(case), vocabulary=["word"] * case.vocab_size)
     model.set_weights(given.weights)
     plain = PlainRound(
         model=model,
@@ -178,11 +178,11 @@ def process_of(case: _peer.Case, *, model_of_tff: bool) -> tff.learning.template
         insecure_seed=1,
     )
     vocabulary = [f"word{number}" for number in range(case.vocab_size)]
-    language_task = task.build_task(settings, vocabulary)
+    language_task = next_word.build_task(settings, vocabulary)
     if model_of_tff:
-        build = functools.partial(task.build_keras_model, settings, vocabulary=vocabulary)
+        build = functools.partial(next_word.build_keras_model, settings, vocabulary=vocabulary)
         language_task = dataclasses.replace(language_task, model=tffs_model(case.architecture, build))
-    process, _ = learning_process.build_process(settings, privacy, language_task)
+    process, _ = next_word.build_process(settings, privacy, language_task)
     return process
 
 
@@ -191,8 +191,8 @@ def tffs_model(architecture: str, build: Callable[[], tf.keras.Model]) -> Any:
 
     The recurrent model cannot be one: it masks padding, and TFF's conversion leaves the mask behind.
     """
-    loss = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True, ignore_class=models.PADDING)
-    words = tf.TensorSpec([None, client_batches.SEQUENCE_LENGTH], tf.int64)
+    loss = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True, ignore_class=next_word.PADDING)
+    words = tf.TensorSpec([None, next_word.SEQUENCE_LENGTH], tf.int64)
     if architecture == "lstm":
         return lambda: tff.learning.models.from_keras_model(build(), loss, input_spec=(words, words), metrics=[])
     return tff.learning.models.functional_model_from_keras(build(), loss, input_spec=(words, words))

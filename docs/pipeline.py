@@ -4,7 +4,6 @@ python docs/pipeline.py {resident,session,default} FOLDER [--stop-after ROUND]: 
 """
 
 import argparse
-import asyncio
 import contextlib
 import pathlib
 import random
@@ -89,14 +88,12 @@ with (
     CONTEXTS[given.context](),
 ):
     checkpoints = aggregators.CheckpointManager(given.folder / "checkpoints", aggregator=mean)
-    start = process.initialize()
-    saved, last = asyncio.run(checkpoints.load_latest({"state": start, "run": ""}))
-    state, run = (start, None) if saved is None else (saved["state"], saved["run"])
-    guarded.goes_on_after(last, state, run=run)
+    states = aggregators.SavedStates(checkpoints, process.initialize())
+    guarded.resume(states)
+    state = states.state
     for round_number, cohort in guarded.cohorts(sampler(guarded)):  # on disk before anyone trains
         state = process.next(state, [clients[client] for client in cohort]).state
-        asyncio.run(checkpoints.save({"state": state, "run": guarded.run}, round_number))  # first: the state is on disk
-        guarded.released(round_number, state)  # then: checks its noise, and records the release
+        guarded.finish(state)  # checks its noise, saves it, and then records the release
         model = process.get_model_weights(state)  # only now release anything of the round
         print(f"round {round_number}: {', '.join(cohort)}; bias {np.asarray(model.trainable[1])[0]:.3f}")
         if round_number == given.stop_after < ROUNDS:

@@ -19,12 +19,12 @@ from tff_mf.base import checkpoint_files, strict_json, validation
 from tff_mf.base.errors import InputValueError
 from tff_mf.planning import MechanismSetting, by_name
 
-from .guard.run_guard import open_loop
+from .guard import RunGuard
 from .output import files
 from .output.typed import CountOrZero, Positive, Record, Size
-from .runs import folders, metrics, statements
-from .runs.ledger import Rules
-from .runs.names import CHECKPOINTS, METRICS, PLAN, SETTINGS_TOML, SUMMARY
+from .runs import folders, results, statements
+from .runs.ledger import Rules, open_ledger
+from .runs.names import CHECKPOINTS, LEDGER, METRICS, PLAN, SETTINGS_TOML, SUMMARY
 from .runs.settings import PresetFolder, PrivacySettings
 from .runs.statements import Reason
 from .sampling import SamplingSettings
@@ -383,6 +383,9 @@ class _States:
         for old in self.rounds()[:-1]:
             checkpoint_files.path_of(self._folder, old).unlink()
 
+    def drawn(self, state: Any = None) -> None:
+        """Returns nothing: the training compares its noise itself."""
+
     def about(self, round_number: int) -> Mapping[str, Any]:
         """Returns the facts that were saved with a state."""
         path = checkpoint_files.path_of(self._folder, round_number)
@@ -483,11 +486,12 @@ def _train_epochs(
     from tff_mf.frameworks import keras
 
     started = time.monotonic()
-    rows: list[Mapping[str, object]] = [*metrics.read_metrics(folder / METRICS).rows]
+    rows: list[Mapping[str, object]] = [*results.read_metrics(folder / METRICS).rows]
     epochs = -(-plan.rounds // settings.order.epoch_rounds)
     # The order of the examples keeps the schema.
     rules = Rules(rounds=epochs, schema=None, divisor=plan.clients_per_round, clip_norm=plan.clip_norm)
-    with open_loop(folder, rules=rules, bound_to=folder / PLAN, ended=True) as loop:
+    with open_ledger(folder / LEDGER, bound_to=folder / PLAN, ended=True) as book:
+        loop = RunGuard(folder, rules, book)
         training = keras.Training.of(model, *data.train, plan, seed=settings.seed)
 
         def released() -> dict[str, float]:
@@ -495,8 +499,8 @@ def _train_epochs(
             measured = evaluated(model, data.validation)
             # How long secret batches take depends on how many examples they have.
             seconds = 0.0 if plan.secret_cohorts else round(time.monotonic() - started, 1)
-            rows.append({metrics.ROUND: training.rounds, metrics.SECONDS: seconds, **measured})
-            metrics.write_metrics(folder / METRICS, rows)
+            rows.append({results.ROUND: training.rounds, results.SECONDS: seconds, **measured})
+            results.write_metrics(folder / METRICS, rows)
             return measured
 
         # The final weights are published with the last epoch.

@@ -25,7 +25,7 @@ import numpy as np
 from tff_mf.base import validation
 from tff_mf.base.errors import InputValueError
 
-from .output import files, progress
+from .output import console, files
 from .runs.settings import EMBEDDED, SQLITE
 
 TRAIN, HELDOUT, TEST = SPLITS = ("train", "heldout", "test")
@@ -321,7 +321,7 @@ def clients_of(modules: Mapping[str, pathlib.Path]) -> dict[str, list[str]]:
     """
     seen: set[str] = set()
     clients: dict[str, list[str]] = {}
-    for name in progress.steps(modules, len(modules), "pydoc: reading modules"):
+    for name in console.steps(modules, len(modules), "pydoc: reading modules"):
         try:
             text = modules[name].read_text(encoding="ascii", errors="replace")
         except OSError:

@@ -18,9 +18,8 @@ pytest.importorskip("tensorflow_federated")
 
 from tff_mf.base import checkpoint_files
 from tff_mf.experiments import central, compare, reports
-from tff_mf.experiments.runs import ledger, model_file
+from tff_mf.experiments.runs import ledger, results
 from tff_mf.experiments.runs.settings import PRESETS, resolve
-from tff_mf.experiments.training import deployment
 
 INPUTS = 150 * int(os.environ.get("TFF_MF_FUZZ", "1"))
 SCHEMA = tff_mf.MinSep(min_sep=3, max_participations=3)
@@ -143,8 +142,8 @@ def of_checkpoints(folder):
 
 
 def of_models(folder):
-    content = model_file.content({"0": np.ones((2, 3), np.float32), "1": np.zeros(3, np.float32)}, {})
-    return content, lambda path: model_file.read_from(path.parent, path.name)
+    content = results.model_content({"0": np.ones((2, 3), np.float32), "1": np.zeros(3, np.float32)}, {})
+    return content, lambda path: results.read_model(path.parent, path.name)
 
 
 OPTIMIZED = tff_mf.OptimizedFor(rounds=8, participation=SCHEMA, workload=tff_mf.Momentum(momentum=0.5))
@@ -162,7 +161,7 @@ READERS: dict[str, Callable[[pathlib.Path], Reader]] = {
     "ledger": lambda folder: (lines(ENTRIES), ledger.read_ledger),
     "vocabulary": lambda folder: (
         b'["the", "of", "a"]',
-        as_file(folder, deployment.VOCABULARY, deployment.read_vocabulary),
+        as_file(folder, train.VOCABULARY, train.read_vocabulary),
     ),
     "plan": of_plans,
     "record": of_runs("run.json", reports.read_record),

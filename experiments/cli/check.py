@@ -9,7 +9,7 @@ import rich_click as click
 from tff_mf import conformance
 from tff_mf.base.errors import InputValueError
 
-from ..output import progress
+from ..output import console
 from ..output.console import Facts
 from . import _options
 from ._screens import Answer
@@ -32,7 +32,7 @@ def check(subject: str) -> Answer:
     if not (isinstance(made, tuple) and len(made) == 3):
         raise InputValueError(f"subject={subject!r} must be MODULE:FUNCTION that returns (subject, claim, like).")
     checked, claim, like = made
-    with progress.bar("check", len(conformance.LAWS)) as advance:
+    with console.bar("check", len(conformance.LAWS)) as advance:
         verdict = conformance.check(checked, claim, like=like, elsewhere=subject, progress=lambda law: advance(1, law))
     rows = [
         (outcome.law, f"{outcome.status}: {conformance.LAWS[outcome.law]}. {outcome.said}")

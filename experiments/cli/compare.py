@@ -64,7 +64,7 @@ def _compared(spec: str, *, dataset: str | None, out: str | None, jobs: int, dry
     if dry_run:
         return Answer({"runs": runs, "rounds": rounds, "client_updates": updates}, [in_words])
     required_packages.packages("A comparison", "tensorflow", "tensorflow_privacy", "tensorflow_federated", "matplotlib")
-    from ..output import progress
+    from ..output import console
     from ..runs import folders
 
     # Refused before anything is printed: a refusal is one line.
@@ -74,7 +74,7 @@ def _compared(spec: str, *, dataset: str | None, out: str | None, jobs: int, dry
         refused = selected.claim is not None and selected.claim.state == REFUSED
         words = [Markdown(search.page(selected, name=path.stem)), Facts([("written", str(folder))])]
         return Answer(msgspec.to_builtins(selected), words, failed=refused)
-    progress.say(in_words)
+    console.say(in_words)
     result = sweep.run_comparison(path, folder, jobs=jobs, dataset=dataset)
     written = ", ".join([str(folder), *(str(folder / picture) for picture in result.pictures)])
     words = [Markdown(sweep.page(result, name=path.stem)), Facts([("written", written)])]

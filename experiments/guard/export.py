@@ -11,7 +11,7 @@ import pathlib
 import re
 import stat
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -20,16 +20,11 @@ from tff_mf.base import strict_json, validation
 from tff_mf.base.errors import InputTypeError, InputValueError
 
 from .. import reports
-from ..output import files, progress
+from ..output import console, files
 from ..output.files import new_folder
 from ..runs import folders, statements
-from ..runs.names import RUN_JSON
+from ..runs.names import MODEL, REPORT, REPORT_TEXT, RUN_JSON
 from ..runs.run_record import named
-
-if TYPE_CHECKING:
-    import tensorflow_federated as tff
-
-    from ...aggregators import MFAggregationFactory
 
 SUMS = "SHA256SUMS"
 SAMPLER = "devices with a timer and a count of rounds, checked by the server"
@@ -46,6 +41,8 @@ _DAY_SECONDS = 86400
 _USUAL_DAYS = 30
 # Entries of run.json that have no effect on the deployment.
 _SAID = ("command", "versions", "population")
+# What a deployment has from its run, beside the plan.
+_KEPT = ("clients_per_person", "about", "settings", "server_learning_rate")
 # Nothing that a bundle writes says when the noise restarts, and the devices' graph clips to a constant.
 _NOT_EXPORTED = ("restart_every", "adaptive_count_stddev")
 
@@ -225,30 +222,31 @@ AddGraphs = Callable[[pathlib.Path, tff_mf.Plan], dict[str, Any]]
 
 
 def write(
+    run: reports.RunRecord,
     out: pathlib.Path,
-    plan: tff_mf.Plan,
     add_graphs: AddGraphs,
     *,
+    population: int | None,
     round_minutes: float,
     task_name: str | None = None,
-    **more: Any,
 ) -> Exported:
     """Writes the bundle of a deployment, or nothing if it fails.
 
     Formal guarantee: graphs are built for the plan in the bundle's own files, which the planned report follows from.
 
     Args:
+        run: The run that is deployed. A simulation may stand for a larger cohort, with less noise (`cohort`): a
+            deployment has that cohort, and the noise of the guarantee.
         out: Folder of the bundle: a new one, or an empty one.
-        plan: The plan. A simulation may stand for a larger cohort, with less noise (`cohort`): a deployment has that
-            cohort, and the noise of the guarantee.
         add_graphs: Adds the graphs.
+        population: Number of devices that can take part, if it is known.
         round_minutes: Planned duration of the longest round: the timer of a device runs for `min_sep` of them.
         task_name: Name of the task in `device-policy.json`; it follows from the bundle's `run.json` if not given.
-        more: Fields of its `run.json` that do not follow from the plan.
 
     Raises:
         InputValueError: If no ε can be stated for the deployment, except with an `insecure_seed`.
     """
+    plan = run.plan
     for name in _NOT_EXPORTED:
         if getattr(plan, name) is not None:
             raise InputValueError(
@@ -262,21 +260,28 @@ def write(
     schema, whole = plan.participation, plan.cohort
     plan = dataclasses.replace(plan, sampling=schema, secret_cohorts=False, population=None, clients_per_round=whole)
     with new_folder(out) as folder:
-        # The command would name the folder that is written to.
-        more = {"sampler": SAMPLER, "command": (), "versions": folders.versions(), **more}
-        record = reports.write_record(folder, plan, **more)
+        record = reports.write_record(
+            folder,
+            plan,
+            sampler=SAMPLER,
+            # It would name the folder that is written to.
+            command=(),
+            versions=folders.versions(),
+            population=population,
+            **{name: getattr(run, name) for name in _KEPT},
+        )
         planned = reports.write(folder, realised=False)
         # An `insecure_seed` was asked for, and stands in every file.
         if planned.claim.state == statements.REFUSED and not plan.insecure:
             raise InputValueError(f"nothing is exported: {planned.headline.rstrip('.')}. Take settings with an ε.")
         policy = write_device_policy(folder, round_minutes=round_minutes, task_name=task_name)
         graphs = add_graphs(folder, record.plan)
-        progress.step("hashes")
+        console.step("hashes")
         _write_sums(folder)
         # Only their owner may write files, whatever the umask is.
         for path in (*folder.rglob("*"), folder):
             path.chmod(stat.S_IMODE(path.stat().st_mode) & ~(stat.S_IWGRP | stat.S_IWOTH))
-        progress.step()
+        console.step()
     return Exported(planned=planned, policy=policy, graphs=graphs)
 
 
@@ -287,45 +292,16 @@ def _write_sums(folder: pathlib.Path) -> None:
     (folder / SUMS).write_text("".join(lines), encoding="utf-8")
 
 
-def write_private(
-    run: pathlib.Path,
-    out: pathlib.Path,
-    build: "Callable[[MFAggregationFactory], tff.learning.templates.LearningProcess]",
-    initial_weights: "tff.learning.models.ModelWeights",
-    *,
-    round_minutes: float,
-    task_name: str | None = None,
-    population: int | None = None,
-    **work: Any,
-) -> Exported:
-    """Writes the bundle of a run of `private_fed_avg`.
-
-    Args:
-        run: The run's folder.
-        out: As for `write`.
-        build: From the aggregator to the learning process.
-        initial_weights: The model that the run began with, and the deployment begins with.
-        round_minutes: As for `write`.
-        task_name: As for `write`.
-        population: Number of devices that can take part; the run's clients if not given.
-        work: How devices read their examples, as for `aggregators.export_process`.
-    """
-    record = reports.read_record(run)
-
-    def add_graphs(folder: pathlib.Path, plan: tff_mf.Plan) -> dict[str, Any]:
-        from ... import aggregators
-
-        process = build(aggregators.MFAggregationFactory.of_plan(plan))
-        progress.step("graphs")
-        return aggregators.export_process(process, folder, initial_weights=initial_weights, **work)
-
-    return write(
-        out,
-        record.plan,
-        add_graphs,
-        round_minutes=round_minutes,
-        task_name=task_name,
-        population=population or record.population,
-        clients_per_person=record.clients_per_person,
-        about=record.about,
-    )
+def check_trained(run: pathlib.Path) -> None:
+    """Raises unless a run has a model, and the report that follows from its files."""
+    folders.readable_folder(run)
+    for name in (MODEL, REPORT, REPORT_TEXT):
+        if not (run / name).is_file():
+            raise InputValueError(f"run={str(run)!r} has no {name}: it has not ended.")
+    checked = reports.check(run)
+    wrong = [*checked.differs, *(reason.text for reason in checked.report.claim.reasons if reason.field == "model")]
+    if wrong:
+        raise InputValueError(
+            f"run={str(run)!r} has a report that does not follow from its files: {wrong[0]}. Put back what was "
+            f"changed, or run `tff-mf report {run}` first: the model is published with its report."
+        )

@@ -27,17 +27,25 @@ from tff_mf.base import files, validation
 from tff_mf.base.errors import InputTypeError, InputValueError
 
 from ... import aggregators
-from ...aggregators.checkpoints import States
+from ...aggregators.checkpoints import SavedStates
 from ...aggregators.resident.worker import end_with_program
 from .. import reports
-from ..runs import model_file, names
+from ..runs import names, results
 from ..runs.folders import check_same, keep_evaluated, read_evaluated
-from ..runs.metrics import NOT_TRAINING
+from ..runs.results import NOT_TRAINING
 from ..runs.run_record import begun_record, read_record
 from ..sampling import CohortPlan
-from . import export, models
-from .client_data import ClientData, CohortSizeWarning, DataOfClients, warn_of_size
-from .models import DEVICE_LOOP, SIMULATION_LOOP
+from . import export
+from .inputs import (
+    DEVICE_LOOP,
+    SIMULATION_LOOP,
+    ClientData,
+    CohortSizeWarning,
+    DataOfClients,
+    WeightNames,
+    checked_weights,
+    warn_of_size,
+)
 from .run_guard import RunGuard, begun_plan, checked_clients, open_guard
 
 __all__ = ["CohortSizeWarning", "NoLiteWarning", "PrivateTraining", "private_fed_avg", "private_fed_sgd"]
@@ -47,12 +55,6 @@ Sampler = Callable[[Sequence[str]], Sequence[str]]
 Build = Callable[[aggregators.MFAggregationFactory], tff.learning.templates.LearningProcess]
 
 _FED_AVG, _FED_SGD = "private_fed_avg", "private_fed_sgd"
-# TFF's optimizers of which `run.json` has all numbers, so that a process can be built from it.
-_REBUILT = {
-    "_SGD": tff.learning.optimizers.build_sgdm,
-    "_Adam": tff.learning.optimizers.build_adam,
-    "_RMSprop": tff.learning.optimizers.build_rmsprop,
-}
 # Arguments of TFF's builders that would void the guarantee, each with the remedy.
 _REFUSED = {
     "metrics_aggregator": "metrics of the clients that train are a release without noise; use training.evaluate(...) "
@@ -175,7 +177,7 @@ class PrivateTraining:
         plan: tff_mf.Plan,
         process: tff.learning.templates.LearningProcess,
         aggregator: aggregators.MFAggregationFactory,
-        weights: models.Weights,
+        weights: WeightNames,
         *,
         ends: contextlib.ExitStack,
         model_fn: Model | None = None,
@@ -442,17 +444,23 @@ class PrivateTraining:
         """
         self._check_open()
         assert self._for_devices is not None
-        first = model_file.read_from(self.guard.folder, names.FIRST_MODEL)
-        written = export.write_private(
-            self.guard.folder,
+        record = read_record(self.guard.folder)
+        initial = tff.learning.models.ModelWeights(
+            *(list(part.values()) for part in results.read_model(self.guard.folder, names.FIRST_MODEL))
+        )
+
+        def add_graphs(folder: pathlib.Path, plan: tff_mf.Plan) -> dict[str, Any]:
+            process = self._for_devices(aggregators.MFAggregationFactory.of_plan(plan))
+            work = {"batch_size": batch_size, "client_epochs": client_epochs, "max_examples": max_examples}
+            return aggregators.export_process(process, folder, initial_weights=initial, **work)
+
+        written = export.write(
+            record,
             pathlib.Path(out),
-            self._for_devices,
-            tff.learning.models.ModelWeights(*(list(part.values()) for part in first)),
+            add_graphs,
+            population=record.population,
             round_minutes=longest_round,
             task_name=task_name,
-            batch_size=batch_size,
-            client_epochs=client_epochs,
-            max_examples=max_examples,
         )
         if reason := written.graphs["lite"]["reason"]:
             warnings.warn(
@@ -577,11 +585,11 @@ class PrivateTraining:
         """Returns the content of the file of a model."""
         trainable = dict(zip(self._weights.trainable, model.trainable, strict=True))
         others = dict(zip(self._weights.non_trainable, model.non_trainable, strict=True))
-        return model_file.content(trainable, others)
+        return results.model_content(trainable, others)
 
     def _take_up_end(self) -> None:
         """Reads the model and the report of a run that has ended."""
-        trainable, others = model_file.read_from(self.guard.folder)
+        trainable, others = results.read_model(self.guard.folder)
         own, trained = (self._weights.trainable, self._weights.non_trainable), (list(trainable), list(others))
         if own != trained:
             raise InputValueError(
@@ -602,8 +610,7 @@ class PrivateTraining:
             start = self.process.initialize()
             if self._initial is not None:
                 start = self.process.set_model_weights(start, self._initial)
-        states = States(self._checkpoints, start, self._context.wait)
-        self.guard.check_state(states.newest, states.state)
+        states = SavedStates(self._checkpoints, start, self._context.wait)
         self.guard.resume(states, every_round=self._every_round, published=self._published)
         if not states.rounds():
             # Also the initial model: a run that is begun again before its first round has the same.
@@ -706,18 +713,18 @@ def private_fed_sgd(
     return _opened(_FED_SGD, plan, model_fn, optimizers, folder, **more)
 
 
-def _process(
+def learning_process(
     model: Model,
-    mean: aggregators.MFAggregationFactory,
+    aggregator: tff.aggregators.UnweightedAggregationFactory,
     loop: tff.learning.LoopImplementation,
     optimizers: Mapping[str, tff.learning.optimizers.Optimizer],
 ) -> tff.learning.templates.LearningProcess:
     """Returns federated averaging's learning process, or that of federated SGD, whose clients have no optimizer."""
     shared = {**optimizers, "metrics_aggregator": aggregators.withhold_metrics, "loop_implementation": loop}
     if "client_optimizer_fn" in optimizers:
-        return tff.learning.algorithms.build_unweighted_fed_avg(model, model_aggregator=mean, **shared)
+        return tff.learning.algorithms.build_unweighted_fed_avg(model, model_aggregator=aggregator, **shared)
     # TFF weights gradients by numbers of examples, which are exact: here each client weighs the same.
-    weighted = tff.aggregators.as_weighted_aggregator(mean)
+    weighted = tff.aggregators.as_weighted_aggregator(aggregator)
     return tff.learning.algorithms.build_fed_sgd(model, model_aggregator=weighted, **shared)
 
 
@@ -763,7 +770,7 @@ def _opened(
             "in docs/swap-in-tff.md."
         )
     validation.instance("folder", folder, (str, os.PathLike), "name the folder of the run")
-    path, weights = pathlib.Path(folder).resolve(), models.checked_weights(model_fn)
+    path, weights = pathlib.Path(folder).resolve(), checked_weights(model_fn)
     before = _OPEN.pop(path, None)
     if before is not None:
         before.close()
@@ -774,7 +781,7 @@ def _opened(
         # The noise is the same with another rate, and the model is not.
         check_same(about, {name: begun.about.get(name) for name in about}, run=str(path))
     mean = aggregators.MFAggregationFactory.of_plan(plan)
-    process = _process(model_fn, mean, SIMULATION_LOOP, optimizers)
+    process = learning_process(model_fn, mean, SIMULATION_LOOP, optimizers)
     with contextlib.ExitStack() as ends:
         guard = ends.enter_context(
             open_guard(
@@ -796,62 +803,9 @@ def _opened(
             weights,
             ends=ends.pop_all(),
             model_fn=model_fn,
-            for_devices=functools.partial(_process, model_fn, loop=DEVICE_LOOP, optimizers=optimizers),
+            for_devices=functools.partial(learning_process, model_fn, loop=DEVICE_LOOP, optimizers=optimizers),
             sampler=sampler,
             initial_weights=initial_weights,
         )
     _OPEN[path] = training
     return training
-
-
-def export_server(run: pathlib.Path, out: pathlib.Path, **more: Any) -> export.Exported:
-    """Writes the bundle of a run whose `model_fn` is not here: without graphs for devices.
-
-    The server's graphs follow from the files of the run: its plan, its optimizers, and its first model.
-
-    Args:
-        run: The run's folder.
-        out: As for `export.write_private`.
-        more: Other arguments of `export.write_private`.
-
-    Raises:
-        InputValueError: If something else made the run, or its files do not have all of an optimizer.
-    """
-    about = read_record(run).about
-    if about.get("engine") not in (_FED_AVG, _FED_SGD):
-        raise InputValueError(
-            f"run={str(run)!r} is no run of tff-mf train or private_fed_avg, whose learning process is known: "
-            "aggregators.export_process exports one of your own."
-        )
-    optimizers = {}
-    for name in about.keys() & {"client_optimizer", "server_optimizer"}:
-        numbers = dict(about[name])
-        if (kind := numbers.pop("kind")) not in _REBUILT:
-            raise InputValueError(
-                f"{name}={kind!r} of the run in {str(run)!r} does not follow from its files: open the run with "
-                "private_fed_avg, and call training.export(folder)."
-            )
-        optimizers[f"{name}_fn"] = _REBUILT[kind](**numbers)
-    first = model_file.read_from(run, names.FIRST_MODEL)
-    weights = tff.learning.models.ModelWeights(*(list(part.values()) for part in first))
-    build = functools.partial(_process, _stand_in(weights), loop=DEVICE_LOOP, optimizers=optimizers)
-    return export.write_private(run, out, build, weights, batch_size=None, **more)
-
-
-def _stand_in(weights: tff.learning.models.ModelWeights) -> tff.learning.models.FunctionalModel:
-    """Returns a model with given weights, and with any loss: the graphs of a server have nothing else of a model."""
-
-    @tf.function
-    def predicted(weights: Any, inputs: tf.Tensor, training: bool) -> tf.Tensor:
-        return inputs + tf.add_n([tf.reduce_sum(weight) for weight in weights[0]])
-
-    @tf.function
-    def loss(outputs: tf.Tensor, labels: tf.Tensor, sample_weight: Any = None) -> tf.Tensor:
-        return tf.reduce_sum(outputs - labels)
-
-    return tff.learning.models.FunctionalModel(
-        initial_weights=(weights.trainable, weights.non_trainable),
-        predict_on_batch_fn=predicted,
-        loss_fn=loss,
-        input_spec=(tf.TensorSpec([None]), tf.TensorSpec([None])),
-    )

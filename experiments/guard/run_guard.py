@@ -27,7 +27,18 @@ from ..runs import folders, ledger, statements
 from ..runs.folders import Storage
 from ..runs.ledger import RefusedCohortError as RefusedCohortError
 from ..runs.ledger import ReportCounts, Rules, checked_ids, refusal
-from ..runs.names import CHECKPOINTS, COHORTS, LEDGER, METRICS, MODEL, REPORT, REPORT_TEXT, RUN_JSON, SUMMARY
+from ..runs.names import (
+    CHECKPOINTS,
+    COHORTS,
+    LEDGER,
+    METRICS,
+    MODEL,
+    REPORT,
+    REPORT_TEXT,
+    RUN_JSON,
+    SETTINGS_TOML,
+    SUMMARY,
+)
 from ..sampling import CohortPlan, SamplingSettings, keep_secret, secret_cohorts
 
 if TYPE_CHECKING:
@@ -38,10 +49,10 @@ _REMAINS = (REPORT, MODEL, METRICS, SUMMARY)
 
 
 class RunGuard:
-    """The rounds of one run, in files that survive a kill at any moment. Made by `open_guard` and `open_loop`.
+    """The rounds of one run, in files that survive a kill at any moment. Made by `open_guard`.
 
-    An engine begins a round, computes it from the state of the round before, and passes the new state to `finish`; or
-    it saves the state itself and calls `released`. Only then it publishes anything of the round.
+    An engine calls `resume` with its storage once. Then it begins a round, computes it from the state of the round
+    before, and passes the new state to `finish`. Only then it publishes anything of the round.
 
     Formal guarantee, for one process at a time in the folder:
 
@@ -54,9 +65,9 @@ class RunGuard:
       as released, it is now, since it may have been seen; no other round was, and their clients count all the same.
     * A run whose newest state is older than its ledger, or than what it published, is refused, and so is a ledger that
       does not begin with all that the state saw. That the whole folder was replaced by an older copy cannot be noticed.
-    * With an aggregator, a round is released only with a state whose noise is the aggregator's and was drawn exactly
-      once for each round up to it, by the state's own count. After a state with other noise, nothing is begun or
-      released until the run went back to the last released round.
+    * Where the storage knows the noise of a state, a round is released only with a state whose noise was drawn exactly
+      once for each round up to it, by the state's own count, and is the aggregator's if there is one. After a state
+      with other noise, nothing is begun or released until the run went back to the last released round.
     * If cohorts are drawn beforehand, a round is begun with no client that is not in its own cohort. If they are
       secret, that alone bounds who takes part, and nothing of a cohort is written but the key that all follow from, in
       the folder of the checkpoints, until the run has ended. The amplified ε holds if nobody else learns a cohort.
@@ -126,12 +137,11 @@ class RunGuard:
         """The next round, counted from 1.
 
         Raises:
-            InputValueError: If the run is resumed, and neither `resume` nor `goes_on_after` was called yet.
+            InputValueError: If the run was stopped, and `resume` was not called yet.
         """
         if self._last is None:
             raise InputValueError(
-                f"out={str(self._folder)!r} holds a run that was stopped: call goes_on_after with the round of its "
-                "newest checkpoint, or 0 if there is none."
+                f"out={str(self._folder)!r} holds a run that was stopped: call resume with the storage of its states."
             )
         return self._last + 1
 
@@ -251,44 +261,21 @@ class RunGuard:
 
         Raises:
             InputValueError: If the round was not begun, the ledger could not be written, this is a forked process, or
-                the state has other noise than that of an aggregator that the guard knows.
+                the noise of the state was drawn for other rounds: some round was begun and never computed.
         """
         with self._lock:
             number = self.last_round
-            assert self._storage is not None, "call resume first"
+            if self._storage is None:
+                raise InputValueError(f"out={str(self._folder)!r}: call resume with the storage of the states first.")
             self._book.check()
             if not self._book.record.attempts[number]:
-                raise InputValueError(f"round_number={number} was never begun.")
-            if self._noise is not None:
-                self.check_state(number, state)
+                raise InputValueError(f"round {number} was never begun: call begin first.")
+            self.check_state(number, state)
+            # After a state with other noise, none is of the rounds in their order.
+            self._check_unmixed()
             about = {"run": self.run, "round": number, "ledger": self._book.seen(), **(facts or {})}
             self._storage.save(number, state, {**about, "reports": msgspec.to_builtins(reports)})
-            self._record_released(number, reports)
-
-    def released(self, round_number: int, state: Any = None, *, reports: ReportCounts | None = None) -> None:
-        """Records that all rounds up to this one are released. Call it once the checkpoint is on disk, then release.
-
-        It need not be called in every round.
-
-        Args:
-            round_number: The round, counted from 1; with a state, the round that was begun last.
-            state: The process's state after the round. Needed if the guard knows the aggregator.
-            reports: Counts of the clients' reports in the round, if they were counted.
-
-        Raises:
-            InputTypeError: If there is no state, although the guard knows the aggregator.
-            InputValueError: If the round was not begun, by this process or before its checkpoint, or the noise of the
-                state belongs to another number of rounds: some round was begun and never computed.
-        """
-        number = validation.whole("round_number", round_number)
-        with self._lock:
-            if state is not None and self.last_round != number:
-                raise InputValueError(
-                    f"round_number={number} must be the round that was begun last, {self.last_round}, with the state "
-                    "after it. To begin a failed round again, call goes_back_to first."
-                )
-            self.check_state(number, state)
-            self._record_released(number, reports)
+            self._book.released_until(number, reports=reports)
 
     def resume(self, storage: Storage, *, published: int = 0, every_round: bool = False) -> int:
         """Continues after the newest state, and returns its round, 0 if there is none.
@@ -299,7 +286,8 @@ class RunGuard:
             every_round: Whether the engine saves every round before it begins the next.
 
         Raises:
-            InputValueError: If the newest state is lost, or belongs to another ledger.
+            InputTypeError: If the guard has an aggregator, and the storage does not know the noise of a state.
+            InputValueError: If the newest state is lost, belongs to another ledger, or has other noise.
         """
         self._storage = storage
         saved = storage.rounds()
@@ -328,32 +316,14 @@ class RunGuard:
                 "took part, or was changed since, or the checkpoint is of a copy of the folder that went on too: put "
                 "the newest ledger back, with the checkpoint of the same folder."
             )
-        reports = None
-        if newest > self.last_released:
-            reports = typed.convert(about["reports"], ReportCounts | None)
-        if not self.has_ended:
-            self._record_resumed(newest, reports)
+        self.check_state(newest)
+        with self._lock:
+            if not self.has_ended:
+                reports = typed.convert(about["reports"], ReportCounts | None) if newest > self.last_released else None
+                # A round in a state can be seen, and the process may have been stopped before it recorded the release.
+                self._book.released_until(newest, reports=reports)
+                self._last, self._mixed = newest, False
         return newest
-
-    def goes_on_after(self, round_number: int, state: Any = None, *, run: str | None = None) -> int:
-        """Tells the guard after which round training is resumed, and returns the round.
-
-        Args:
-            round_number: Version of the newest checkpoint; 0 for a new start.
-            state: The process's state in the checkpoint. Needed if the guard knows the aggregator.
-            run: The `run` that was kept in the checkpoint, if it was.
-
-        Raises:
-            InputTypeError: If there is no state, although the guard knows the aggregator.
-            InputValueError: If the checkpoint belongs to another run, a later round was released, so that rounds would
-                be released twice, the round was never begun, or the state's noise belongs to another number of rounds.
-        """
-        number = validation.whole("round_number", round_number, at_least=0)
-        if run not in (None, self.run):
-            raise InputValueError(f"run={run!r} of the checkpoint must be {self.run!r}: load a checkpoint of this run.")
-        _check_drawn(state, self._noise, number, last_released=self.last_released)
-        self._record_resumed(number)
-        return number
 
     def goes_back_to(self, round_number: int) -> None:
         """Goes back to a round that was begun, to begin it again; its results so far must be discarded.
@@ -372,18 +342,44 @@ class RunGuard:
                 self._check_unmixed()
             self._last, self._mixed = number - 1, False
 
-    def check_state(self, round_number: int, state: Any) -> None:
+    def check_state(self, round_number: int, state: Any = None) -> None:
         """Raises unless the noise of a state was drawn exactly once for each round up to `round_number`.
 
+        Args:
+            round_number: The round, counted from 1.
+            state: The state after it; the newest that was saved if not given.
+
         Raises:
-            InputTypeError: If there is no state, although the guard knows the aggregator.
+            InputTypeError: If the guard has an aggregator, and the storage does not know the noise of a state.
             InputValueError: If the state has no noise, or noise of another aggregator or of another number of rounds.
         """
-        try:
-            _check_drawn(state, self._noise, round_number, last_released=self.last_released)
-        except _OtherRoundsError:
-            self._mixed = True
-            raise
+        assert self._storage is not None
+        drawn = self._storage.drawn(state)
+        if drawn is None:
+            if self._noise is not None:
+                raise InputTypeError(
+                    "storage must know the noise of its states, as aggregators.SavedStates does: the guard checks it."
+                )
+            return
+        if self._noise is not None:
+            if self._noise not in drawn:
+                raise InputValueError(
+                    f"state has {'other noise than' if drawn else 'no noise of'} the aggregator that the guard was "
+                    "opened with: pass the state that the process with this aggregator returned."
+                )
+            drawn = {self._noise: drawn[self._noise]}
+        if not drawn:
+            raise InputValueError("state has no noise: pass the whole state that the process returned.")
+        for rounds in drawn.values():
+            if rounds != round_number:
+                self._mixed, last = True, self.last_released
+                raise InputValueError(
+                    f"round_number={round_number}: the noise of the state was drawn for {rounds} rounds. A round that "
+                    "was begun was never computed, or was not computed from the state of the round before, so noise "
+                    "went to other cohorts than those in the log. Release nothing of it, delete checkpoints after "
+                    f"round {last}, load the state of round {last}, call goes_back_to({last + 1}), and begin again "
+                    "from there. If a round fails, call goes_back_to with it before the next cohort."
+                )
 
     def record_end(self) -> None:
         """Records that the run has ended: no round follows."""
@@ -399,33 +395,6 @@ class RunGuard:
             self.record_end()
         folders.delete_keys(self.folder)
         return run_reports.write(self.folder, realised=True)
-
-    def _record_released(self, number: int, reports: ReportCounts | None = None) -> None:
-        with self._lock:
-            if number > self.last_round:
-                raise InputValueError(f"round_number={number} was never begun: the last one was {self.last_round}.")
-            self._check_unmixed()
-            self._book.released_until(number, reports=reports)
-
-    def _record_resumed(self, number: int, reports: ReportCounts | None = None) -> None:
-        """Records that the run continues after a round whose state the engine has.
-
-        Raises:
-            InputValueError: If a later round was released, so that rounds would be released twice, or the round was
-                never begun.
-        """
-        with self._lock:
-            if number < self.last_released:
-                raise InputValueError(
-                    f"round_number={number}: round {self.last_released} of the run in out={str(self._folder)!r} was "
-                    "released, and its newest checkpoint is older: restore the newest checkpoint, or end the run here, "
-                    "with tff-mf report FOLDER --end."
-                )
-            if number > self.last_released:
-                self._check_unmixed()
-            # A round in a state can be seen, and the process may have been stopped before it recorded the release.
-            self._book.released_until(number, reports=reports)
-            self._last, self._mixed = number, False
 
     def _cohort_of(self) -> frozenset[str]:
         """Returns the cohort of the next round; an empty one after the last."""
@@ -497,33 +466,6 @@ def begun_plan(folder: pathlib.Path | str, plan: tff_mf.Plan) -> tff_mf.Plan:
 
 
 @contextlib.contextmanager
-def open_loop(
-    folder: pathlib.Path,
-    *,
-    rules: Rules,
-    bound_to: pathlib.Path | None = None,
-    ended: bool = False,
-    **of_guard: Any,
-) -> Iterator[RunGuard]:
-    """Yields the guard of a run whose files the caller has written: a new run, or one that is resumed.
-
-    Args:
-        folder: The run's folder.
-        rules: The rules of its rounds. Without a schema, no client is refused.
-        bound_to: The file that states what the run is, as for `ledger.open_ledger`; the `run.json` in the folder if not
-            given.
-        ended: Whether the run may have ended.
-        of_guard: Other arguments of `RunGuard`.
-
-    Raises:
-        InputValueError: If `run.json` is missing, or the existing ledger is damaged, is of another `run.json`, or says
-            that the run has ended.
-    """
-    with ledger.open_ledger(folder / LEDGER, bound_to=bound_to, ended=ended) as book:
-        yield RunGuard(folder, rules, book, **of_guard)
-
-
-@contextlib.contextmanager
 def open_guard(
     folder: pathlib.Path | str,
     plan: tff_mf.Plan,
@@ -531,6 +473,8 @@ def open_guard(
     sampler: str | None = None,
     aggregator: "MFAggregationFactory | None" = None,
     ended: bool = False,
+    drawn: CohortPlan | None = None,
+    held: bool = False,
     **more: Any,
 ) -> Iterator[RunGuard]:
     """Yields the guard of a run, a new one or one that is resumed.
@@ -547,6 +491,8 @@ def open_guard(
         aggregator: The aggregator of the pipeline, which is refused unless it has the noise of the plan. The state of
             each released round is compared with it. If `None`, nothing checks that the pipeline runs what is claimed.
         ended: Whether the run may have ended, so that its guard begins and releases nothing.
+        drawn: The cohorts of all rounds, where they were drawn by the sampling that `sampler` names.
+        held: Whether the caller keeps other processes out of the folder, by `files.alone`.
         more: Fields of `run.json`, such as `population` or `evaluation_columns`: see `reports.write_record`.
 
     Raises:
@@ -572,83 +518,26 @@ def open_guard(
     if aggregator is not None:
         check_aggregator(aggregator, plan, more)
     run_reports.check_fields(more)
-    more = record_fields(folder, plan, sampler, **more)
+    more = {"versions": folders.versions(), **_record_fields(folder, plan, sampler, **more)}
     with files.writing(folder, "folder"):
         folder.mkdir(parents=True, exist_ok=True)
-    with (
-        files.alone(folder),
-        open_held(folder, plan, aggregator=aggregator, ended=ended, draws=sampler is None, **more) as guard,
-    ):
-        yield guard
-
-
-@contextlib.contextmanager
-def open_held(
-    folder: pathlib.Path,
-    plan: tff_mf.Plan,
-    *,
-    aggregator: "MFAggregationFactory | None",
-    ended: bool,
-    draws: bool,
-    drawn: CohortPlan | None = None,
-    **more: Any,
-) -> Iterator[RunGuard]:
-    """Yields the guard of a run in a folder that no other process uses, with all fields of its `run.json`.
-
-    Args:
-        folder: The folder.
-        plan: As for `open_guard`.
-        aggregator: Likewise, checked.
-        ended: Likewise.
-        draws: Whether the plan draws the cohorts.
-        drawn: The cohorts of all rounds, if it has drawn them already.
-        more: Fields of `run.json`.
-    """
-    _check_folder(folder, ended=ended)
-    more.setdefault("versions", folders.versions())
-    run_reports.write_record(folder, plan, **more)
-    if not (folder / LEDGER).exists():
-        run_reports.write(folder, realised=False)
-    noise = None if aggregator is None else aggregator.fingerprint
-    with open_loop(
-        folder, rules=Rules.of(plan), ended=ended, plan=plan if draws else None, drawn=drawn, noise=noise
-    ) as guard:
-        yield guard
-
-
-class _OtherRoundsError(InputValueError):
-    """The noise in a state was drawn for another number of rounds."""
-
-
-def _check_drawn(state: Any, noise: str | None, round_number: int, *, last_released: int) -> None:
-    """Raises unless the noise in a server's state was drawn exactly once for each round up to `round_number`."""
-    if state is None:
-        if noise is not None:
-            raise InputTypeError(
-                "state=None must be the process's state after the round: the guard checks the rounds of its noise."
+    with contextlib.nullcontext() if held else files.alone(folder):
+        _check_folder(folder, ended=ended)
+        settings = more.get("settings")
+        if settings is not None and not (folder / SETTINGS_TOML).exists():
+            settings.write(folder)
+        run_reports.write_record(folder, plan, **more)
+        if not (folder / LEDGER).exists():
+            run_reports.write(folder, realised=False)
+        with ledger.open_ledger(folder / LEDGER, ended=ended) as book:
+            yield RunGuard(
+                folder,
+                Rules.of(plan),
+                book,
+                plan=plan if sampler is None or drawn is not None else None,
+                drawn=drawn,
+                noise=None if aggregator is None else aggregator.fingerprint,
             )
-        return
-    from ... import aggregators
-
-    drawn = aggregators.rounds_drawn(state)
-    if noise is not None:
-        if noise not in drawn:
-            raise InputValueError(
-                f"state has {'other noise than' if drawn else 'no noise of'} the aggregator that the guard was opened "
-                "with: pass the state that the process with this aggregator returned."
-            )
-        drawn = {noise: drawn[noise]}
-    other = next((rounds for rounds in drawn.values() if rounds != round_number), None)
-    if not drawn:
-        raise InputValueError("state has no noise: pass the whole state that the process returned.")
-    if other is not None:
-        raise _OtherRoundsError(
-            f"round_number={round_number}: the noise of the state was drawn for {other} rounds. A round that was "
-            "begun was never computed, or was not computed from the state of the round before, so noise went to other "
-            f"cohorts than those in the log. Release nothing of it, delete checkpoints after round {last_released}, "
-            f"load the state of round {last_released}, call goes_back_to({last_released + 1}), and begin again from "
-            "there. If a round fails, call goes_back_to with it before the next cohort."
-        )
 
 
 def check_aggregator(aggregator: "MFAggregationFactory", plan: tff_mf.Plan, more: Mapping[str, Any]) -> None:
@@ -755,7 +644,7 @@ def _ended(path: pathlib.Path) -> bool:
         raise InputValueError(f"report={str(path)!r} is damaged: restore it, or name another folder.") from error
 
 
-def record_fields(folder: pathlib.Path, plan: tff_mf.Plan, sampler: str | None, **more: Any) -> dict[str, Any]:
+def _record_fields(folder: pathlib.Path, plan: tff_mf.Plan, sampler: str | None, **more: Any) -> dict[str, Any]:
     """Returns the fields of `run.json` that a pipeline gives, and those that follow from what draws its cohorts."""
     if "amplified_epsilon" in more:
         raise InputValueError(

@@ -15,10 +15,10 @@ from tff_mf.base.errors import InputError, InputValueError
 
 from ..output.files import file_hash
 from ..output.typed import Record
-from ..runs import model_file, names, statements
+from ..runs import names, results, statements
 from ..runs.folders import read_evaluated
 from ..runs.ledger import LedgerRecord, Rules, cohort_digest, read_ledger
-from ..runs.metrics import ALSO_TRAINING, HARMLESS, NOT_TRAINING, Metrics, read_metrics
+from ..runs.results import ALSO_TRAINING, HARMLESS, NOT_TRAINING, Metrics, read_metrics
 from ..runs.run_record import RunRecord, read_record
 from ..runs.statements import Claim, Reason
 from ..sampling import ObservedParticipation
@@ -460,7 +460,7 @@ def parameters_of(evidence: Evidence) -> int | None:
     """Returns the number of the trainable parameters of a run's model, which alone are noised; `None` without one."""
     try:
         with safetensors.safe_open(evidence.folder / names.MODEL, "np") as model:
-            trainable, _ = model_file.names(model.metadata(), model.keys())
+            trainable, _ = results.model_names(model.metadata(), model.keys())
             return sum(math.prod(model.get_slice(name).get_shape()) for name in trainable)
     except (OSError, safetensors.SafetensorError, ValueError, TypeError):
         return None

@@ -195,6 +195,14 @@ class Storage(Protocol):
         """Returns the facts that were saved with a state."""
         ...
 
+    def drawn(self, state: Any = None) -> Mapping[str, int] | None:
+        """Returns for how many rounds each noise in a state was drawn, by fingerprint; `None` if that is not known.
+
+        Args:
+            state: The state; the newest that was saved, or that a run begins with, if not given.
+        """
+        ...
+
 
 class Checkpoints:
     """The states of one run, of which only the newest is kept. A `Storage`.
@@ -227,6 +235,9 @@ class Checkpoints:
     def about(self, round_number: int) -> dict[str, Any]:
         """Returns the facts about the state after a round; raises as `load` does."""
         return self.load(round_number)[1]
+
+    def drawn(self, state: Any = None) -> None:
+        """Returns nothing: states have keys, and nothing that tells whose noise they are of."""
 
     def _path(self, round_number: int) -> pathlib.Path:
         return checkpoint_files.path_of(self._folder, round_number)

@@ -19,13 +19,13 @@ from tff_mf.base.errors import InputValueError
 from tff_mf.mechanisms.grid import check_rows as check_noise_rows
 from tff_mf.planning import MechanismSetting, by_name, check_level, check_restarts, checked_cohort
 from tff_mf.problem.grids import FEWEST_BITS, MOST_BITS
-from tff_mf.sensitivities.losses import restart_errors
 
-from ..output import files, progress, typed
+from ..output import console, files, typed
 from ..output.typed import Count, NonNegative, Number, OpenUnit, Part, Positive, Record, Size, Whole
 from ..sampling import DEFAULT, PARAMETERS, SAMPLINGS, SECRET, SamplingSettings, parameters_of
 from .folders import check_same
 from .names import RUN_JSON, SETTINGS_TOML
+from .signal_to_noise import proposed_rate
 
 # The data sets that are known by a word, of which the first is the default, and what may precede a file of another.
 EMBEDDED, SQLITE = ("pydoc", "stackoverflow"), "sqlite:"
@@ -44,8 +44,6 @@ PAPERS_DIMENSION = 4_050_748
 KERNEL_WORDS = 3
 # As many as TFF's task adds to the words: padding, unknown, beginning and end of a sentence.
 _SPECIAL_WORDS = 4
-# The line on which the banded MF paper found the best rates: log η = slope·log L_e + intercept, rounded to powers.
-_SLOPE, _INTERCEPT, _RATES_APART = -0.95, -4.64, 1.7
 _OF_MECHANISM = ("buffers", "bands", "unit_norms", "objective")
 ALL, PROPOSED = "all", "proposed"
 # The default. Runs at a fraction of the size use it in place of `all`, whose number is not known yet.
@@ -119,7 +117,7 @@ class PrivacySettings(Record, kw_only=True):
 
     def build_mechanism(self) -> tff_mf.Mechanism:
         """Returns the mechanism, for one restart if there are restarts, optimized if it is of such a kind."""
-        with progress.search() as report:
+        with console.search() as report:
             return self.mechanism_setting().named(self.mechanism, **self._options, progress=report)
 
     def write(self, folder: pathlib.Path) -> None:
@@ -446,33 +444,6 @@ def dimension_of(model: str, *, vocab_size: int, embedding_size: int, units: int
     if model == "conv":
         return words * width + (KERNEL_WORDS * width + 1) * units + (units + 1) * words
     return words * width + 4 * (width + units + 1) * units + (units + 1) * width + (width + 1) * words
-
-
-def rmse_of_plan(privacy: tff_mf.Plan) -> float:
-    """Returns L_e, the root mean squared error of the prefix sums of averaged updates, for clip norm 1.
-
-    Equation 10 of the paper: error of the mechanism times σ / cohort, both of C as stored, for the cohort that a round
-    stands for.
-
-    Example:
-        >>> plan = tff_mf.plan(mechanism=tff_mf.Identity(), rounds=3, sampling=tff_mf.SingleParticipation(),
-        ...                    noise_multiplier=10.0, delta=1e-6, clients_per_round=10)
-        >>> round(rmse_of_plan(plan), 6)
-        1.414214
-    """
-    every = privacy.rounds if privacy.restart_every is None else privacy.restart_every
-    error = restart_errors(privacy.mechanism, privacy.rounds, restart_every=every).rms
-    return error * privacy.noise_multiplier / privacy.cohort
-
-
-def proposed_rate(privacy: tff_mf.Plan) -> float:
-    """Returns the rate of the grid 1.7^i next to the one that the banded MF paper found best for the noise of a plan.
-
-    Both updates and noise scale with the clip norm, as long as most updates are clipped, so the rate is divided by it.
-    """
-    error = validation.positive("effective_rmse", rmse_of_plan(privacy))
-    rate = math.exp(_SLOPE * math.log(error) + _INTERCEPT) / privacy.clip_norm
-    return _RATES_APART ** round(math.log(rate, _RATES_APART))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -110,10 +110,9 @@ def bundle(small_data, once_for_all) -> Bundle:
 
 
 def _exported(small_data: pathlib.Path, root: pathlib.Path) -> dict[str, Any]:
-    from tff_mf.experiments import reports
+    from tff_mf.experiments import reports, train
     from tff_mf.experiments.data import most_used_words
     from tff_mf.experiments.runs.settings import RunSettings
-    from tff_mf.experiments.training import deployment
 
     sizes = {"vocab_size": 60, "embedding_size": 4, "units": 4, "batch_size": 2, "max_examples": 4}
     settings = RunSettings(
@@ -137,7 +136,7 @@ def _exported(small_data: pathlib.Path, root: pathlib.Path) -> dict[str, Any]:
     handler = logging.handlers.BufferingHandler(10**6)
     handler.setLevel(logging.WARNING)
     logging.getLogger("tff_mf").addHandler(handler)
-    made = deployment.write(run, root / "bundle", round_minutes=15.0, population=80)
+    made = train.write(run, root / "bundle", round_minutes=15.0, population=80)
     logging.getLogger("tff_mf").removeHandler(handler)
     warnings = [record.getMessage() for record in handler.buffer]
     return {"folder": root / "bundle", "run": run, "warnings": warnings, "graphs": made.graphs}

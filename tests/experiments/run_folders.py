@@ -15,7 +15,7 @@ import tff_mf
 from tff_mf.experiments import reports, sampling
 from tff_mf.experiments.output import files
 from tff_mf.experiments.runs import ledger, names
-from tff_mf.experiments.runs.metrics import ACCURACY
+from tff_mf.experiments.runs.results import ACCURACY
 
 SCHEMA = tff_mf.MinSep(min_sep=3, max_participations=3)
 EVALUATED = ("loss", ACCURACY)

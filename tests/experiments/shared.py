@@ -1,11 +1,12 @@
 """What tests of runs share: commands in this process, what a check finds, and tables of a run folder."""
 
+import contextlib
 import csv
 import itertools
 import json
 import math
 import pathlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import click
@@ -17,7 +18,8 @@ import tff_mf
 from tff_mf.experiments import data as data_files
 from tff_mf.experiments import reports
 from tff_mf.experiments.cli import cli
-from tff_mf.experiments.runs.ledger import read_ledger
+from tff_mf.experiments.guard import RunGuard
+from tff_mf.experiments.runs.ledger import Rules, open_ledger, read_ledger
 from tff_mf.experiments.runs.names import LEDGER
 from tff_mf.experiments.runs.settings import RunSettings
 from tff_mf.experiments.sampling import SamplingSettings, parameters_of
@@ -128,8 +130,37 @@ def small_settings(plan: tff_mf.Plan | None = None, **changes: Any) -> RunSettin
     return RunSettings(**{**(any_plan if plan is None else of_plan(plan)), **model, **data, **changes})
 
 
+@contextlib.contextmanager
+def open_loop(folder: pathlib.Path, rules: Rules) -> Iterator[RunGuard]:
+    """Yields the guard of a run whose files a test has written."""
+    with open_ledger(folder / LEDGER) as book:
+        yield RunGuard(folder, rules, book)
+
+
 class StoppedError(Exception):
     """Stands for the end of a process in the middle of a run."""
+
+
+class Kept:
+    """States of a run in the memory of a test, which outlive its guards; `drawn` tells the rounds of their noise."""
+
+    def __init__(self, drawn: Callable[[Any], Any] = lambda state: None, start: Any = None) -> None:
+        self.saved, self.stops, self._drawn, self._start = {}, False, drawn, start
+
+    def rounds(self):
+        return sorted(self.saved)
+
+    def save(self, round_number, state, about):
+        self.saved[round_number] = state, about
+        if self.stops:
+            raise StoppedError
+
+    def about(self, round_number):
+        return self.saved[round_number][1]
+
+    def drawn(self, state=None):
+        newest = self.saved[max(self.saved)][0] if self.saved else self._start
+        return self._drawn(newest if state is None else state)
 
 
 def stop_after(round_number: int) -> Callable[..., None]:
@@ -144,13 +175,13 @@ def stop_after(round_number: int) -> Callable[..., None]:
 
 def train(data: pathlib.Path, out: pathlib.Path, plan: tff_mf.Plan, settings: RunSettings, **more: Any) -> Any:
     """Trains a run without an ε in a folder, with TFF; what is given more is of its execution, but for `on_round`."""
+    from tff_mf.experiments import train
     from tff_mf.experiments.runs.folders import ExecutionSettings
-    from tff_mf.experiments.training import program
 
     out.mkdir(exist_ok=True)
     own = {"on_round": more.pop("on_round", lambda *given: None), "without_epsilon": True}
     execution = ExecutionSettings(**{"checkpoint_every": 2, **more})
-    return program.run(settings, plan, data=data, out=out, execution=execution, **own)
+    return train.run(settings, plan, data=data, out=out, execution=execution, **own)
 
 
 def refused(typed: Callable[..., tuple[int, str, str]], *arguments: str) -> str:

@@ -13,14 +13,12 @@ import safetensors.numpy
 import tensorflow as tf
 
 import tff_mf
-from tff_mf.experiments import reports
+from tff_mf.experiments import reports, train
 from tff_mf.experiments.guard import export
-from tff_mf.experiments.guard.run_guard import open_loop
 from tff_mf.experiments.runs.ledger import ReportCounts, Rules
 from tff_mf.experiments.runs.settings import dimension_of
-from tff_mf.experiments.training import deployment
 
-from .shared import invoke
+from .shared import Kept, invoke, open_loop
 
 GRID = tff_mf.Grid(bits=14, max_clients=1000)
 
@@ -89,14 +87,14 @@ def test_no_warning_of_keys_where_there_are_none(bundle):
 def test_runs_that_cannot_be_exported_are_refused_and_left_unchanged(bundle, tmp_path):
     for path, field in ((tmp_path / "none", "run="), (tmp_path, "run.json is missing")):
         with pytest.raises(tff_mf.InputError, match=field):
-            deployment.write(path, tmp_path / "new", round_minutes=15.0)
+            train.write(path, tmp_path / "new", round_minutes=15.0)
     full = tmp_path / "full"
     full.mkdir()
     (full / "mine").write_text("kept")
     with pytest.raises(tff_mf.InputError, match=r"out=.*empty"):
-        deployment.write(bundle.run, full, round_minutes=15.0)
+        train.write(bundle.run, full, round_minutes=15.0)
     with pytest.raises(tff_mf.InputError, match="round_minutes"):
-        deployment.write(bundle.run, tmp_path / "new", round_minutes=0.0)
+        train.write(bundle.run, tmp_path / "new", round_minutes=0.0)
     assert [path.name for path in tmp_path.iterdir()] == ["full"]
     assert (full / "mine").read_text() == "kept"
 
@@ -131,8 +129,10 @@ def trained(bundle, tmp_path):
     for name in ("run.json", "plan.json", "mechanism.safetensors", "vocabulary.json"):
         shutil.copyfile(bundle.folder / name, run / name)
     counts = ReportCounts(came=5, counted=4, clipped=1, zeroed=0, refused={"late": 1})
-    with open_loop(run, rules=Rules.of(tff_mf.Plan.load(run))) as loop:
-        loop.released(loop.begin(["a", "b", "c", "d"]), reports=counts)
+    with open_loop(run, Rules.of(tff_mf.Plan.load(run))) as loop:
+        loop.resume(Kept())
+        loop.begin(["a", "b", "c", "d"])
+        loop.finish(None, reports=counts)
         loop.record_end()
     initial = safetensors.numpy.load_file(bundle.folder / "server" / "initial.safetensors")
     prefix = "model__trainable__"
@@ -144,7 +144,7 @@ def trained(bundle, tmp_path):
 
 def test_a_model_is_published_with_its_report_and_nothing_else(trained, tmp_path):
     out = tmp_path / "published"
-    assert deployment.write_model(trained, out)["lite"] == "model.tflite"
+    assert train.write_model(trained, out)["lite"] == "model.tflite"
     assert (out / "report.json").read_bytes() == (trained / "report.json").read_bytes()
     tokenize, model = (
         tf.saved_model.load(str(out / name)).signatures["serving_default"] for name in ("tokenize", "model")

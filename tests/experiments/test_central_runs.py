@@ -13,7 +13,7 @@ from tff_mf.base import checkpoint_files
 from tff_mf.experiments import central
 from tff_mf.experiments.central import PRESETS, CentralSettings
 from tff_mf.experiments.output import typed
-from tff_mf.experiments.runs import ledger, metrics
+from tff_mf.experiments.runs import ledger, results
 from tff_mf.experiments.runs.settings import FLAG, Layer
 
 from . import shared, test_command_line
@@ -115,7 +115,7 @@ def test_a_run_writes_what_it_states(finished):
     schema = tff_mf.FixedEpoch(min_sep=5, max_participations=2)
     level = {"noise_multiplier": found["noise_multiplier"], "delta": 1e-5}
     assert found["epsilon"] == tff_mf.epsilon(mechanism, 10, schema, **level) <= 8
-    rows = metrics.read_metrics(out / "metrics.csv").rows
+    rows = results.read_metrics(out / "metrics.csv").rows
     assert [row["round"] for row in rows] == ["5", "10"]
     # No metric of the examples that were trained on.
     assert set(rows[0]) == {"round", "seconds", "loss", "accuracy"}
@@ -137,7 +137,7 @@ LINE = ["--preset", "digits", "--epochs", 3, "--mechanism", "identity"]
 def stopped(tmp_path_factory):
     """The folder of a run that ended between its second checkpoint and its row, and a copy of the first checkpoint."""
     out = tmp_path_factory.mktemp("stopped") / "run"
-    kept, written = out.with_name("kept"), metrics.write_metrics
+    kept, written = out.with_name("kept"), results.write_metrics
 
     def stop(path, rows):
         if len(rows) == 1:
@@ -147,7 +147,7 @@ def stopped(tmp_path_factory):
         written(path, rows)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(metrics, "write_metrics", stop)
+        patch.setattr(results, "write_metrics", stop)
         with pytest.raises(shared.StoppedError):
             invoke(*LINE, "--out", out)
     return out, kept
@@ -166,7 +166,7 @@ def test_a_run_that_was_stopped_continues_with_its_noise_and_its_metrics(stopped
     found = json.loads(invoke(*line, "--resume", "--json").stdout)
     assert found["amplified"]
     assert found["epsilon"] < found["epsilon_if_batches_are_known"]
-    rows = metrics.read_metrics(out / "metrics.csv").rows
+    rows = results.read_metrics(out / "metrics.csv").rows
     assert [row["round"] for row in rows] == ["5", "10", "15"]
     assert all(row["accuracy"] for row in rows)
     assert not list(checkpoints.iterdir())

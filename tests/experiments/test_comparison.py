@@ -22,8 +22,9 @@ from tff_mf.base import checkpoint_files
 from tff_mf.experiments import compare
 from tff_mf.experiments.output import files
 from tff_mf.experiments.runs import ledger, names, statements
-from tff_mf.experiments.runs.metrics import Summary
-from tff_mf.experiments.runs.settings import RunSettings, proposed_rate
+from tff_mf.experiments.runs.results import Summary
+from tff_mf.experiments.runs.settings import RunSettings
+from tff_mf.experiments.runs.signal_to_noise import proposed_rate
 from tff_mf.experiments.runs.statements import Reason
 
 from . import test_command_line, test_specs

@@ -13,21 +13,20 @@ import run_folders
 import tff_mf
 from tff_mf.base.errors import InputError
 from tff_mf.experiments import reports
-from tff_mf.experiments.guard.run_guard import open_loop
 from tff_mf.experiments.output import files
 from tff_mf.experiments.runs import folders, ledger, run_record
 from tff_mf.experiments.runs.ledger import Rules
 from tff_mf.experiments.runs.settings import RunSettings
 
 from . import small_runs
-from .shared import invoke
+from .shared import Kept, invoke, open_loop
 
 COHORTS = [["a", "c"], ["b", "d"], ["a", "c"], ["b", "d"], ["a", "c"]]
 HISTORY = [{"round": 2, "loss": 0.25}, {"round": 4, "loss": 0.1 + 0.2}]
 
 
 def opened(folder):
-    return open_loop(folder, rules=Rules.of(tff_mf.Plan.load(folder)))
+    return open_loop(folder, Rules.of(tff_mf.Plan.load(folder)))
 
 
 @pytest.fixture
@@ -36,10 +35,10 @@ def folder(tmp_path):
     plan = run_folders.plan(sampling=tff_mf.MinSep(min_sep=2, max_participations=4))
     reports.write_record(tmp_path, plan)
     with opened(tmp_path) as loop:
+        loop.resume(Kept())
         for clients in COHORTS:
-            number = loop.begin(clients)
-            if number < 5:
-                loop.released(number)
+            if loop.begin(clients) < 5:
+                loop.finish(None)
     with (tmp_path / "metrics.csv").open("w", newline="") as file:
         writer = csv.DictWriter(file, ["round", "seconds", "loss"])
         writer.writeheader()
@@ -60,6 +59,9 @@ class Saved:
 
     def about(self, round_number):
         return self._about
+
+    def drawn(self, state=None):
+        return None
 
 
 @pytest.fixture

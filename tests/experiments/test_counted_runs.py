@@ -10,14 +10,12 @@ import pytest
 import run_folders
 
 import tff_mf
-from tff_mf.experiments import reports
-from tff_mf.experiments.guard.run_guard import open_loop
-from tff_mf.experiments.runs import ledger, metrics, names
+from tff_mf.experiments import reports, train
+from tff_mf.experiments.runs import ledger, names, results
 from tff_mf.experiments.runs.folders import ExecutionSettings
 from tff_mf.experiments.runs.ledger import Rules
-from tff_mf.experiments.training import program
 
-from .shared import StoppedError, rows, small_settings, stop_after, took_part
+from .shared import StoppedError, open_loop, rows, small_settings, stop_after, took_part
 from .small_runs import ROUNDS, trained
 
 SMALL = {"client_learning_rate": 0.5, "max_examples": 4, "batch_size": 4, "evaluate_every": 2}
@@ -38,17 +36,17 @@ SETTINGS = small_settings(PRIVACY, **SMALL)
 
 def test_a_run_that_stops_early_states_what_was_planned(small_data, tmp_path):
     with pytest.raises(StoppedError):
-        program.run(SETTINGS, PRIVACY, data=small_data, out=tmp_path, on_round=stop_after(4))
+        train.run(SETTINGS, PRIVACY, data=small_data, out=tmp_path, on_round=stop_after(4))
     ended = tmp_path.with_name("ended")
     shutil.copytree(tmp_path, ended)
-    with open_loop(ended, rules=Rules.of(PRIVACY)) as loop:
+    with open_loop(ended, Rules.of(PRIVACY)) as loop:
         loop.record_end()
     early = reports.build(ended, realised=True)
     assert "all 4 models" in early.headline
     assert early.claim.epsilon == pytest.approx(PRIVACY.epsilon, rel=1e-9)
     assert early.claim.epsilon_as_run == pytest.approx(PRIVACY.epsilon_as_run, rel=1e-9)
 
-    result = program.run(SETTINGS, PRIVACY, data=small_data, out=tmp_path, execution=ExecutionSettings(resume=True))
+    result = train.run(SETTINGS, PRIVACY, data=small_data, out=tmp_path, execution=ExecutionSettings(resume=True))
     assert "all 8 models" in result.report.headline
     assert result.report.claim.epsilon <= early.claim.epsilon
 
@@ -130,7 +128,7 @@ def test_whenever_a_run_is_killed_nothing_is_released_that_is_not_on_disk(small_
             record = ledger.read_ledger(each / names.LEDGER)
             assert not record.impossible
             released, begun = max(record.released, default=0), max(record.attempts, default=0)
-        evaluated = metrics.read_metrics(each / names.METRICS).last_evaluated
+        evaluated = results.read_metrics(each / names.METRICS).last_evaluated
         # The checkpoints are deleted once everything is written.
         if not (each / names.SUMMARY).exists():
             assert max(released, evaluated) <= newest(each) <= begun

@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import json
 import pathlib
+import re
 import runpy
 import subprocess
 import sys
@@ -18,10 +19,10 @@ import tensorflow_federated as tff
 import tff_mf
 from tff_mf import aggregators
 from tff_mf.experiments import guard, reports
-from tff_mf.experiments.guard import export, private_training
+from tff_mf.experiments.guard import export
 from tff_mf.experiments.runs import names
 
-from .shared import critical, invoke, printed, took_part
+from .shared import critical, invoke, took_part
 
 SERVE = pathlib.Path(__file__).parents[2] / "docs" / "serve.py"
 SGD = tff.learning.optimizers.build_sgdm
@@ -114,22 +115,6 @@ def test_the_tutorials_program_drives_a_bundle_and_resumes(exported, tmp_path, m
     assert len(SERVE.read_text().splitlines()) <= 70
 
 
-def test_the_command_writes_the_servers_graphs_and_says_where_the_devices_are_from(exported, tmp_path):
-    root, first = exported
-    out = tmp_path / "server"
-    text = printed("export", root / "run", "--out", out, "--population", 50)
-    assert "training.export(folder) writes them too" in " ".join(text.split())
-    assert all(map(np.array_equal, initial_model(out), first))
-    assert not (out / "device").exists()
-    assert reports.read_record(out).population == 50
-    assert critical(out) == []
-    # Of a model in functions, which the first one is, both have the same stages.
-    for name in ("initialize", "accumulate", "update"):
-        whole, server = (tf.saved_model.load(str(path / "server" / name)) for path in (root / "bundle", out))
-        taken, given = (each.signatures["serving_default"].structured_input_signature[1] for each in (whole, server))
-        assert taken == given
-
-
 # What is exported, and the words of the refusal.
 REFUSED = {
     "no noise": ({"plan": dataclasses.replace(PLAN, noise_multiplier=0.0)}, "NO ε CAN BE STATED: noise"),
@@ -148,21 +133,12 @@ def test_a_training_without_an_epsilon_or_with_restarts_is_not_exported(case, tm
             training.export(tmp_path / "bundle", batch_size=2)
         training.report(end=True)
     assert not (tmp_path / "bundle").exists()
-    result = invoke("export", tmp_path / "run", "--out", tmp_path / "bundle", catch_exceptions=True)
-    assert words in str(result.exception)
+
+
+def test_what_has_no_model_in_its_folder_is_not_exported_from_there(exported, tmp_path):
+    result = invoke("export", exported[0] / "run", "--out", tmp_path / "bundle", catch_exceptions=True)
+    assert re.search(r"private_fed_avg.*training\.export.*export_process", str(result.exception))
     assert not (tmp_path / "bundle").exists()
-
-
-def test_what_does_not_follow_from_the_folder_of_a_run_is_refused(tmp_path):
-    rate = tff.learning.optimizers.schedule_learning_rate(SGD(1.0), lambda step: 1.0)
-    with opened(tmp_path / "scheduled", server_optimizer_fn=rate):
-        pass
-    with guard.open_guard(tmp_path / "own", PLAN.for_model(3), sampler="by hand"):
-        pass
-    for run, words in (("scheduled", r"server_optimizer=.*training\.export"), ("own", r"export_process")):
-        with pytest.raises(tff_mf.InputError, match=words):
-            private_training.export_server(tmp_path / run, tmp_path / "out", round_minutes=15.0)
-    assert not (tmp_path / "out").exists()
 
 
 def test_a_model_that_lite_cannot_have_is_exported_with_a_warning(tmp_path):

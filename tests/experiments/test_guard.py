@@ -1,6 +1,7 @@
 """The guard: what the schema forbids is refused before data is handed out, also after a restart; its runs report."""
 
 import collections
+import contextlib
 import dataclasses
 import itertools
 import json
@@ -19,7 +20,7 @@ from tff_mf.experiments import reports
 from tff_mf.experiments.guard import run_guard
 from tff_mf.experiments.runs import ledger, names
 
-from .shared import critical
+from .shared import Kept, StoppedError, critical
 
 SCHEMA = tff_mf.MinSep(min_sep=3, max_participations=2)
 COHORTS = [["a", "b"], ["c", "d"], ["e", "f"], ["b", "a"], [], ["c", "e"]]
@@ -75,19 +76,19 @@ def test_no_run_of_any_sampler_and_any_kills_breaks_the_schema(tmp_path_factory,
     """Against what the logs say in the end, read without the code of the guard."""
     folder = tmp_path_factory.mktemp("guarded") / "run"
     cohort = st.lists(st.sampled_from("abcde"), max_size=3)
-    last = 0
+    kept = Kept()
     for _ in range(data.draw(st.integers(1, 3))):
-        with opened(folder) as guarded:
-            guarded.goes_on_after(last)
+        with opened(folder) as guarded, contextlib.suppress(StoppedError):
+            kept.stops = False
+            guarded.resume(kept)
             for _ in range(data.draw(st.integers(0, 6))):
                 try:
-                    number = guarded.begin(data.draw(cohort))
+                    guarded.begin(data.draw(cohort))
                 except tff_mf.InputError:
                     continue
                 if data.draw(st.booleans()):
-                    last = number
-                    if data.draw(st.booleans()):
-                        guarded.released(number)
+                    kept.stops = data.draw(st.booleans())
+                    guarded.finish(None)
     rounds = {}
     for line in map(json.loads, (folder / names.LEDGER).read_text().splitlines()):
         for client in line.get("clients", ()):
@@ -100,9 +101,10 @@ def test_no_run_of_any_sampler_and_any_kills_breaks_the_schema(tmp_path_factory,
 def test_a_guarded_run_has_a_report_that_passes_and_is_not_opened_again(tmp_path):
     folder, identity = tmp_path / "run", plan(mechanism=tff_mf.Identity())
     with opened(folder, identity) as guarded:
+        guarded.resume(Kept())
         for number, clients in guarded.cohorts(COHORTS):
             assert clients == COHORTS[number - 1]
-            guarded.released(number)
+            guarded.finish(None)
         report = guarded.end()
     assert critical(folder) == []
     exact = tff_mf.Guarantee(mu=np.sqrt(2) / 5.0).epsilon(1e-6)
@@ -120,8 +122,10 @@ def test_a_guarded_run_has_a_report_that_passes_and_is_not_opened_again(tmp_path
 
 def test_restarts_are_written_down(tmp_path):
     with opened(tmp_path / "run", restart_every=2, adaptive_count_stddev=2.0) as guarded:
+        guarded.resume(Kept())
         for index, clients in enumerate(COHORTS):
-            guarded.released(guarded.begin(clients, clip_norm=1.0 / (1 + index // 2)))
+            guarded.begin(clients, clip_norm=1.0 / (1 + index // 2))
+            guarded.finish(None)
         guarded.end()
     assert book_of(tmp_path / "run").restarts == [3, 5]
     assert critical(tmp_path / "run") == []
@@ -140,6 +144,11 @@ NO_COHORTS = [
 
 def test_what_is_refused_is_not_written_and_the_next_cohort_may_come(tmp_path):
     with opened(tmp_path / "run") as guarded:
+        with pytest.raises(tff_mf.InputError, match="call resume"):
+            guarded.finish(None)
+        guarded.resume(Kept())
+        with pytest.raises(tff_mf.InputError, match="never begun"):
+            guarded.finish(None)
         assert guarded.begin(["a", "b"]) == 1
         before = (tmp_path / "run" / names.LEDGER).read_bytes()
         with pytest.raises(run_guard.RefusedCohortError) as info:
@@ -151,8 +160,6 @@ def test_what_is_refused_is_not_written_and_the_next_cohort_may_come(tmp_path):
         assert (tmp_path / "run" / names.LEDGER).read_bytes() == before
         assert guarded.allowed("abcd") == ["c", "d"]
         assert guarded.begin(["c", "d"]) == 2
-        with pytest.raises(tff_mf.InputError, match="never begun"):
-            guarded.released(3)
 
 
 class Lazy(collections.abc.Sequence):
@@ -179,27 +186,32 @@ def test_the_cohort_that_is_handed_out_is_the_one_on_disk(tmp_path):
 
 def test_nobody_is_forgotten_over_a_restart(tmp_path):
     """Killed in round 3, of which nothing was released: its clients took part all the same."""
-    folder = tmp_path / "run"
+    folder, kept = tmp_path / "run", Kept()
     with opened(folder) as guarded:
+        guarded.resume(kept)
         for clients in COHORTS[:3]:
-            number = guarded.begin(clients)
-            if number < 3:
-                guarded.released(number)
+            if guarded.begin(clients) < 3:
+                guarded.finish(None)
     left = folder / names.CHECKPOINTS / ".0.tff-mf.tmp"
     left.parent.mkdir()
     left.write_bytes(b"keys")
     with opened(folder) as guarded:
         assert not left.exists()
-        with pytest.raises(tff_mf.InputError, match="call goes_on_after"):
+        with pytest.raises(tff_mf.InputError, match="call resume"):
             guarded.begin(["g", "h"])
-        with pytest.raises(tff_mf.InputError, match=r"round 2 .* was released, and its newest checkpoint is older"):
-            guarded.goes_on_after(1)
-        guarded.goes_on_after(2)
+        older = Kept()
+        older.saved = {1: kept.saved[1]}
+        with pytest.raises(
+            tff_mf.InputError, match=r"round 2 .* was released, and its newest checkpoint is of round 1"
+        ):
+            guarded.resume(older)
+        assert guarded.resume(kept) == 2
         assert guarded.allowed("abcdefgh") == ["e", "f", "g", "h"]
         assert guarded.begin(["g", "e"]) == 3
         assert guarded.allowed("abcdefgh") == ["a", "b", "h"]
         for clients in (["a", "b"], ["c", "d"], ["e", "f"]):
-            guarded.released(guarded.begin(clients))
+            guarded.begin(clients)
+            guarded.finish(None)
         with pytest.raises(tff_mf.InputError, match="beyond the rounds=6"):
             guarded.begin([])
         report = guarded.end()
@@ -289,16 +301,20 @@ def test_what_is_left_of_a_run_without_a_ledger_is_no_new_run(tmp_path, name, em
 
 
 def test_a_checkpoint_of_another_run_of_the_same_settings_is_refused(tmp_path):
+    of_one, of_other = Kept(), Kept()
     with opened(tmp_path / "one") as one, opened(tmp_path / "other") as other:
-        for guarded in (one, other):
+        for guarded, kept in ((one, of_one), (other, of_other)):
+            guarded.resume(kept)
             guarded.begin(["a"])
-            guarded.released(1)
-        known = one.run
-        assert known != other.run
-    with opened(tmp_path / "other") as guarded, pytest.raises(tff_mf.InputError, match=r"run=.*of the checkpoint"):
-        guarded.goes_on_after(1, run=known)
+            guarded.finish(None)
+        assert one.run != other.run
+    with (
+        opened(tmp_path / "other") as guarded,
+        pytest.raises(tff_mf.InputError, match=r"of run .*, and not of this one"),
+    ):
+        guarded.resume(of_one)
     with opened(tmp_path / "one") as guarded:
-        assert guarded.goes_on_after(1, run=known) == 1
+        assert guarded.resume(of_one) == 1
 
 
 def built(**changes):
@@ -317,6 +333,10 @@ class Process:
     def __init__(self, **changes):
         self.aggregator = built(**changes)
         self._query, self._sum = self.aggregator._query(tf.TensorSpec([2])), tf.zeros([2])
+
+    def kept(self):
+        """Returns a storage that knows the noise of states."""
+        return Kept(aggregators.rounds_drawn, self.state(0))
 
     def state(self, rounds):
         state, total = self._query.initial_global_state(), self._sum
@@ -360,60 +380,74 @@ def test_the_plans_aggregator_is_taken(tmp_path):
     process = Process(**adaptive(3.0))
     given = {"aggregator": process.aggregator, "restart_every": 2, "adaptive_count_stddev": 3.0}
     with opened(tmp_path / "adaptive", **given) as guarded:
+        guarded.resume(process.kept())
         for clients in STRANGERS[:3]:
             guarded.begin(clients, clip_norm=1.0)
-        guarded.released(3, process.state(3))
+        guarded.finish(process.state(3))
 
 
 @pytest.mark.parametrize("changes", [{}, {"restart_every": 2}], ids=["one stream", "restarts"])
 def test_a_round_that_failed_and_was_skipped_is_found_at_the_next_release(tmp_path, changes):
     """With restarts, a skip of a whole period has the same place in the stream, and another count."""
     process = Process(**changes)
+    kept = process.kept()
     with opened(tmp_path / "run", aggregator=process.aggregator, **changes) as guarded:
-        guarded.goes_on_after(0, process.state(0))
-        guarded.released(guarded.begin(STRANGERS[0]), process.state(1))
+        guarded.resume(kept)
+        guarded.begin(STRANGERS[0])
+        guarded.finish(process.state(1))
         for clients in STRANGERS[1:4]:
-            number = guarded.begin(clients)
+            guarded.begin(clients)
+        # What was computed since is thrown away, and only that helps: row 2 of the noise went to another cohort.
         for drawn in (2, 3, 5):
             with pytest.raises(tff_mf.InputError, match=rf"for {drawn} rounds.*load the state of round 1, call goes_b"):
-                guarded.released(number, process.state(drawn))
-        # What was computed since is thrown away, and only that helps: row 2 of the noise went to another cohort.
-        for wrong in (
-            lambda: guarded.begin(STRANGERS[4]),
-            lambda: guarded.goes_back_to(4),
-            lambda: guarded.goes_on_after(3, process.state(3)),
-            lambda: guarded.released(4, process.state(4)),
-        ):
-            with pytest.raises(tff_mf.InputError, match=r"goes_back_to\(2\) first"):
-                wrong()
+                guarded.finish(process.state(drawn))
+            for wrong in (
+                lambda: guarded.begin(STRANGERS[4]),
+                lambda: guarded.goes_back_to(4),
+                lambda: guarded.finish(process.state(4)),
+            ):
+                with pytest.raises(tff_mf.InputError, match=r"goes_back_to\(2\) first"):
+                    wrong()
         assert book_of(tmp_path / "run").released == {1: 1}
+        assert kept.rounds() == [1]
         guarded.goes_back_to(2)
         guarded.begin(STRANGERS[5])
-        with pytest.raises(tff_mf.InputError, match="must be the round that was begun last, 2"):
-            guarded.released(1, process.state(1))
-        guarded.released(2, process.state(2))
+        guarded.finish(process.state(2))
         # A round that fails, as it should be done; not every round is released.
         assert guarded.begin(STRANGERS[4]) == 3
         guarded.goes_back_to(3)
         assert [guarded.begin([]), guarded.begin([])] == [3, 4]
-        guarded.released(4, process.state(4))
+        guarded.finish(process.state(4))
     assert book_of(tmp_path / "run").released == {1: 1, 2: 1, 3: 1, 4: 1}
     assert book_of(tmp_path / "run").attempts == {1: 1, 2: 2, 3: 3, 4: 2}
 
 
 def test_the_state_is_asked_for_and_is_that_of_the_aggregator(tmp_path):
     process, other = Process(), Process(clip_norm=2.0)
+    kept = process.kept()
     with opened(tmp_path / "run", aggregator=process.aggregator) as guarded:
-        with pytest.raises(TypeError, match="state=None"):
-            guarded.goes_on_after(0)
+        with pytest.raises(TypeError, match="storage must know the noise"):
+            guarded.resume(Kept())
+        guarded.resume(kept)
         guarded.begin(COHORTS[0])
-        with pytest.raises(TypeError, match="state=None"):
-            guarded.released(1)
         for state, reason in ((other.state(1), "other noise than the aggregator"), ([np.zeros(2)], "no noise")):
             with pytest.raises(ValueError, match=reason):
-                guarded.released(1, state)
-        guarded.released(1, process.state(1))
+                guarded.finish(state)
+        assert (guarded.last_released, kept.rounds()) == (0, [])
+        guarded.finish(process.state(1))
     with opened(tmp_path / "run", aggregator=process.aggregator) as guarded:
-        with pytest.raises(ValueError, match="drawn for 0 rounds"):
-            guarded.goes_on_after(1, process.state(0))
-        assert guarded.goes_on_after(1, process.state(1)) == 1
+        assert guarded.resume(kept) == 1
+        for wrong, reason in ((process.state(0), "drawn for 0 rounds"), (other.state(1), "other noise than")):
+            kept.saved[1] = wrong, kept.about(1)
+            with pytest.raises(ValueError, match=reason):
+                guarded.resume(kept)
+
+
+def test_a_state_is_looked_at_where_no_aggregator_is_known(tmp_path):
+    process = Process()
+    with opened(tmp_path / "run") as guarded:
+        guarded.resume(process.kept())
+        guarded.begin(COHORTS[0])
+        for state, reason in ((process.state(2), "drawn for 2 rounds"), ([np.zeros(2)], "state has no noise")):
+            with pytest.raises(ValueError, match=reason):
+                guarded.finish(state)

@@ -5,15 +5,18 @@ import itertools
 import pathlib
 import shutil
 
+import numpy as np
 import pytest
 
 import tff_mf
 from tff_mf.base.errors import InputError, InputValueError
 from tff_mf.experiments import guard
 from tff_mf.experiments.runs import names
+from tff_mf.experiments.runs.folders import Checkpoints
 
 from . import secret_runs
 from .secret_runs import CLIENTS, ROUNDS, RUNS, STOPPED, critical, plan_of
+from .shared import Kept
 
 IDS = [f"client{number}." for number in range(CLIENTS)]
 
@@ -22,11 +25,11 @@ def run_in(folder, plan, *, until=ROUNDS, clients=IDS, **more):
     """Runs rounds up to one, ends a run after its last, and returns the cohorts."""
     found = []
     with guard.open_guard(folder, plan, **more) as guarded:
-        guarded.goes_on_after(guarded.last_released)
+        guarded.resume(Checkpoints(folder / names.CHECKPOINTS, {}))
         guarded.draws_from(clients)
         for number, cohort in guarded.cohorts():
             found.append(cohort)
-            guarded.released(number)
+            guarded.finish({"weights": np.zeros(2)})
             if number == until < ROUNDS:
                 return found
         guarded.end()
@@ -127,9 +130,12 @@ def test_only_the_drawn_cohort_can_take_part(tmp_path):
             guarded.begin([*cohort, *cohort])
         # Who is not there is left out, and is not replaced.
         assert guarded.begin(cohort[1:]) == 1
-        guarded.released(1)
+        guarded.resume(Kept())
+        guarded.begin(cohort[1:])
+        guarded.finish(None)
         for number in range(2, ROUNDS + 1):
-            guarded.released(guarded.begin(guarded.allowed(IDS)))
+            guarded.begin(guarded.allowed(IDS))
+            guarded.finish(None)
             assert guarded.last_released == number
         with pytest.raises(InputValueError, match="beyond the rounds=6"):
             guarded.begin([])

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tff_mf.experiments.training import models
-from tff_mf.experiments.training.models import LstmWeights, mean_cross_entropy, pack, packed_lstm
+from tff_mf.experiments import next_word
+from tff_mf.experiments.next_word import LstmWeights, mean_cross_entropy, pack, packed_lstm
 
 from .shared import small_settings
 
@@ -30,12 +30,12 @@ def batches(number, *, anywhere, seed=0):
 
 
 def keras(architecture):
-    return models.build_keras_model(SIZES[architecture], extended_vocab_size=WORDS)
+    return next_word.build_keras_model(SIZES[architecture], vocabulary=["word"] * (WORDS - 4))
 
 
 def hoisted(architecture):
     weights = [variable.numpy() for variable in keras(architecture).trainable_variables]
-    return models.build_hoisted_model(architecture, weights, input_spec=SPEC)
+    return next_word.build_hoisted_model(architecture, weights, input_spec=SPEC)
 
 
 def gradients(model, weights, batch):
@@ -54,7 +54,7 @@ def test_after_50_steps_of_sgd_the_model_is_that_of_tff(architecture):
     reference, ours = keras(architecture), hoisted(architecture)
     before = tuple(map(tf.constant, ours.initial_weights[0]))
     assert [each.shape for each in before] == [each.shape for each in reference.trainable_variables]
-    loss_of = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True, ignore_class=models.PADDING)
+    loss_of = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True, ignore_class=next_word.PADDING)
 
     @tf.function(input_signature=SPEC, autograph=False)
     def expected_step(words, targets):

@@ -4,17 +4,17 @@ import numpy as np
 import pytest
 import safetensors.numpy
 
-from tff_mf.experiments.runs import model_file
+from tff_mf.experiments.runs import results
 
 
 def test_equal_models_have_equal_files():
     weights = {f"layer/{index}": np.full(3, index, np.float32) for index in (2, 0, 1)}
-    contents = {model_file.content(weights, {"average": np.zeros(2)}) for _ in range(20)}
+    contents = {results.model_content(weights, {"average": np.zeros(2)}) for _ in range(20)}
     assert len(contents) == 1
-    trainable, others = model_file.read(contents.pop())
+    trainable, others = results.model_of(contents.pop())
     assert (list(trainable), list(others)) == (list(weights), ["average"])
 
 
 def test_a_file_that_does_not_say_its_order_is_refused():
     with pytest.raises(ValueError, match="does not say in which order"):
-        model_file.read(safetensors.numpy.save({"0": np.ones(2), "two": np.ones(3)}))
+        results.model_of(safetensors.numpy.save({"0": np.ones(2), "two": np.ones(3)}))

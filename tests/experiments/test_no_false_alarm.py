@@ -14,8 +14,8 @@ import pytest
 
 import tff_mf
 from tff_mf.experiments import reports
+from tff_mf.experiments.guard import export
 from tff_mf.experiments.sampling import SAMPLINGS
-from tff_mf.experiments.training import deployment
 from tff_mf.planning import by_name
 
 from .shared import critical, invoke
@@ -86,7 +86,7 @@ def test_ordinary_runs_do_not_alarm(run, tmp_path):
     (run / "summary.json").write_bytes(kept.replace(b"0", b"1", 1))
     assert any(text.startswith("report: files.summary.json") for text in critical(run))
     with pytest.raises(tff_mf.InputError, match="does not follow from its files"):
-        deployment.check_trained(run)
+        export.check_trained(run)
     (run / "summary.json").write_bytes(kept)
     assert "ε≤" in invoke("report", run).stdout
     moved = tmp_path / "elsewhere" / "copy"
@@ -96,7 +96,7 @@ def test_ordinary_runs_do_not_alarm(run, tmp_path):
     checked = invoke("report", moved, "--check")
     assert checked.exit_code == 0
     assert "follows from its files; ε is stated" in checked.stdout
-    deployment.check_trained(moved)
+    export.check_trained(moved)
 
 
 def test_every_mechanism_and_sampling_is_among_the_runs():

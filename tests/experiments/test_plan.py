@@ -12,7 +12,8 @@ import tensorflow as tf
 import tff_mf
 from tff_mf import queries
 from tff_mf.base.errors import InputValueError
-from tff_mf.experiments import plots, signal_to_noise
+from tff_mf.experiments import plots
+from tff_mf.experiments.runs import signal_to_noise
 from tff_mf.experiments.runs.settings import PRESETS, Layer, RunSettings
 from tff_mf.planning import MechanismSetting, by_name, compare
 
@@ -277,11 +278,11 @@ def test_no_noise_and_noise_without_bounds_have_a_line(noise_multiplier):
 
 @pytest.mark.parametrize("model", ["conv", "lstm"])
 def test_the_number_of_parameters_is_the_models(model):
-    from tff_mf.experiments.training import task
+    from tff_mf.experiments import next_word
 
     words = [f"w{number}" for number in range(50)]
     settings = small_settings(model=model, vocab_size=50, embedding_size=7, units=11)
-    built = task.build_keras_model(settings, vocabulary=words)
+    built = next_word.build_keras_model(settings, vocabulary=words)
     assert settings.dimension == sum(int(np.size(weight)) for weight in built.trainable_weights)
 
 

@@ -14,7 +14,7 @@ import tff_mf
 from tff_mf.base import strict_json
 from tff_mf.experiments import reports
 from tff_mf.experiments.output import typed
-from tff_mf.experiments.runs import metrics, names, run_record
+from tff_mf.experiments.runs import names, results, run_record
 from tff_mf.experiments.runs.ledger import Rules
 
 
@@ -93,8 +93,8 @@ def test_metrics_are_read_as_they_were_written(tmp_path_factory, rows):
         {"round": number, "seconds": seconds, **({} if loss is None else {"loss": loss})}
         for number, (seconds, loss) in enumerate(rows, start=1)
     ]
-    metrics.write_metrics(path, written)
-    found = metrics.read_metrics(path)
+    results.write_metrics(path, written)
+    found = results.read_metrics(path)
     assert found.last_round == len(rows)
     evaluated = [row["round"] for row in written if "loss" in row]
     assert [int(row["round"]) for row in found.evaluated] == evaluated

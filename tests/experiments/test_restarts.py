@@ -8,12 +8,11 @@ import pytest
 import tensorflow as tf
 
 import tff_mf
-from tff_mf.experiments import reports
+from tff_mf.experiments import next_word, reports, train
 from tff_mf.experiments.runs import statements
-from tff_mf.experiments.runs.settings import RunSettings, rmse_of_plan
+from tff_mf.experiments.runs.settings import RunSettings
+from tff_mf.experiments.runs.signal_to_noise import rmse_of_plan
 from tff_mf.experiments.sampling import SamplingSettings
-from tff_mf.experiments.training import deployment, learning_process
-from tff_mf.experiments.training.task import build_task
 
 from .shared import checked, critical, invoke, small_settings
 
@@ -129,8 +128,8 @@ def test_settings_and_plan_agree_on_adaptive_clipping_or_nothing_is_built():
 def test_the_run_adds_the_noise_that_its_plan_accounts_for():
     privacy = plan(noise_multiplier=5.0, adaptive_count_stddev=20.0)
     settings = small_settings(privacy, **ADAPTIVE)
-    task = build_task(settings, [f"word{number}" for number in range(60)])
-    _, aggregator = learning_process.build_process(settings, privacy, task)
+    task = next_word.build_task(settings, [f"word{number}" for number in range(60)])
+    _, aggregator = next_word.build_process(settings, privacy, task)
     found = aggregator.dp_event(9, SCHEMA).noise_multiplier
     # Of the clients that train: a tenth of the cohort, with a tenth of its noise.
     assert found == pytest.approx(of_python(0.5, 2.0).effective_noise_multiplier, rel=1e-6)
@@ -142,7 +141,7 @@ def test_the_momentum_of_dp_ftrl_starts_anew_at_a_restart_and_that_of_sgd_does_n
     for name in ("sgdm", "dp-ftrl"):
         privacy = plan(noise_multiplier=1.0)
         settings = small_settings(privacy, **CONSTANT, server_optimizer=name, server_momentum=0.5)
-        optimizer = learning_process.server_optimizer(settings, privacy)
+        optimizer = next_word.server_optimizer(settings, privacy)
         state, weight, steps = optimizer.initialize(specs), tf.constant(0.0), []
         for gradient in (1.0, 0.0, 0.0, 0.0, 0.0):
             state, after = optimizer.next(state, weight, tf.constant(gradient))
@@ -190,4 +189,4 @@ def test_all_files_of_a_run_state_the_epsilon_of_restarts_and_counts(by_command)
 
 def test_a_run_with_restarts_is_not_exported(by_command, tmp_path):
     with pytest.raises(tff_mf.InputError, match="restart_every=2 cannot be exported"):
-        deployment.write(by_command.out, tmp_path / "bundle", round_minutes=15.0)
+        train.write(by_command.out, tmp_path / "bundle", round_minutes=15.0)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import tff_mf
 from tff_mf.experiments import cli, plots
-from tff_mf.experiments.output import progress
+from tff_mf.experiments.output import console
 from tff_mf.numerics import digits
 
 from .shared import invoke, printed, result_of
@@ -163,11 +163,11 @@ def test_a_command_has_a_bar_on_a_terminal_and_no_trace_of_one_elsewhere(tmp_pat
 
 
 def test_without_a_terminal_a_bar_writes_nothing(capsys):
-    with progress.bar("x", 3) as advance:
-        progress.step("a")
+    with console.bar("x", 3) as advance:
+        console.step("a")
         advance(2, "b")
-        progress.say("a line")
-    assert list(progress.steps(range(3), 3, "x")) == [0, 1, 2]
+        console.say("a line")
+    assert list(console.steps(range(3), 3, "x")) == [0, 1, 2]
     assert capsys.readouterr() == ("", "a line\n")
 
 

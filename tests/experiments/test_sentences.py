@@ -10,9 +10,9 @@ import tensorflow_federated as tff
 import tff_mf
 from tff_mf.base.errors import InputTypeError, InputValueError
 from tff_mf.experiments import data as data_files
-from tff_mf.experiments.guard.client_data import ClientDatasets, DataOfClients
-from tff_mf.experiments.runs.metrics import smoothed
-from tff_mf.experiments.training import client_batches, evaluation, task
+from tff_mf.experiments import next_word
+from tff_mf.experiments.guard.inputs import ClientDatasets, DataOfClients
+from tff_mf.experiments.runs.results import smoothed
 
 from .shared import by_tff, small_settings, write_sentences
 
@@ -77,7 +77,7 @@ def check_equal(one, other):
 def test_batches_are_those_of_tffs_preprocessing(data, given):
     clients = [f"c{size}" for size in SIZES]
     expected = dict(zip(clients, batches_of_tff(data, clients, **given), strict=True))
-    batches = client_batches.ClientBatches(small_settings(**given), data, VOCABULARY)
+    batches = next_word.ClientBatches(small_settings(**given), data, VOCABULARY)
     # Twice, since an order must not go on where it ended; in another order, alone and together, and one client twice.
     for chosen in (clients, clients[::-1], clients[2:3], clients[3:4] * 2):
         # Another seed of the program does not matter.
@@ -89,8 +89,8 @@ def test_private_training_reads_the_same_cohorts(data):
     """Both doors read by one pipeline: that of `tff-mf train`, and that of `private_fed_avg`."""
     clients = [f"c{size}" for size in SIZES]
     settings = small_settings(max_examples=4, batch_size=3, vocab_size=len(VOCABULARY))
-    batches = client_batches.ClientBatches(settings, data, VOCABULARY)
-    taken = tff.types.tensorflow_to_type(task.build_task(settings, VOCABULARY).model.input_spec)
+    batches = next_word.ClientBatches(settings, data, VOCABULARY)
+    taken = tff.types.tensorflow_to_type(next_word.build_task(settings, VOCABULARY).model.input_spec)
     plan = tff_mf.plan(mechanism=tff_mf.Identity(), **PLAN)
     with DataOfClients(plan, taken) as checked:
         checked.begin(batches, clients)
@@ -122,7 +122,7 @@ def test_clients_that_are_read_together_have_the_elements_of_their_datasets(exam
 
 def evaluator(data, architecture):
     settings = small_settings(model=architecture, vocab_size=len(VOCABULARY), embedding_size=3, units=4)
-    return evaluation.Evaluator(settings, data, VOCABULARY)
+    return next_word.Evaluator(settings, data, VOCABULARY)
 
 
 def test_sentences_are_in_the_order_of_the_papers_code_as_words_of_tffs_preprocessing(data):
@@ -154,7 +154,7 @@ def by_keras(model, words):
     found = [loss, *(baselines.keras_metrics.MaskedCategoricalAccuracy(masked_tokens=mask) for mask in masks)]
     for metric in found:
         metric.update_state(targets, logits)
-    return dict(zip(evaluation.METRICS, (float(metric.result()) for metric in found), strict=True))
+    return dict(zip(next_word.METRICS, (float(metric.result()) for metric in found), strict=True))
 
 
 @pytest.mark.sampled(most=1)
@@ -184,13 +184,13 @@ def test_metrics_are_those_of_tff(data, architecture):
         assert found.sentences == 45
         assert found.metrics == pytest.approx(expected, rel=1e-5, nan_ok=True), kind
         if kind == "most frequent":
-            assert 0 < found.baseline == pytest.approx(found.metrics[evaluation.ACCURACY])
+            assert 0 < found.baseline == pytest.approx(found.metrics[next_word.ACCURACY])
         if kind in ("random", "tied"):
             assert 0 < found.metrics["accuracy"] < 1
-    parts = [evaluation.Tokens(*(part[start : start + 4] for part in kept[0])) for start in range(0, 45, 4)]
+    parts = [next_word.Tokens(*(part[start : start + 4] for part in kept[0])) for start in range(0, 45, 4)]
     several = tested.measure(kinds["random"], parts)
     assert several.metrics == pytest.approx(tested.measure(kinds["random"], kept).metrics, rel=1e-6)
-    assert tested.measure(kinds["random"], []).metrics == dict.fromkeys(evaluation.METRICS, 0.0)
+    assert tested.measure(kinds["random"], []).metrics == dict.fromkeys(next_word.METRICS, 0.0)
 
 
 def test_the_papers_smooth_over_400_rounds_of_2052():

@@ -11,14 +11,13 @@ from run_folders import plan
 
 import tff_mf
 from tff_mf.experiments import guard
-from tff_mf.experiments.guard.run_guard import open_loop
 from tff_mf.experiments.output import files
 from tff_mf.experiments.runs import names
 from tff_mf.experiments.runs.folders import Checkpoints
 from tff_mf.experiments.runs.ledger import Rules, read_ledger
 from tff_mf.numerics.digits import rounded_up
 
-from .shared import critical, took_part
+from .shared import Kept, critical, open_loop, took_part
 
 RULES = Rules(
     rounds=6,
@@ -37,7 +36,7 @@ def folder(tmp_path):
 
 
 def opened(folder):
-    return open_loop(folder, rules=RULES)
+    return open_loop(folder, RULES)
 
 
 def resumed(loop, **more):
@@ -151,12 +150,9 @@ def versions(folder):
     return books, states
 
 
-@pytest.mark.parametrize("more", [{"every_round": True}, {"published": 3}, None], ids=str)
+@pytest.mark.parametrize("more", [{"every_round": True}, {"published": 3}, {}], ids=str)
 def test_files_of_several_ages_release_nothing_twice_and_forget_nobody(folder, versions, more):
-    """A run goes on exactly if its files tell one story, after its newest checkpoint or the round that its caller says.
-
-    Against what each version tells, in all combinations.
-    """
+    """A run goes on exactly if its files tell one story: against what each version tells, in all combinations."""
     went_on = 0
     for (book, (began, released)), (state, (newest, attempt)) in itertools.product(
         *(each.items() for each in versions)
@@ -168,20 +164,14 @@ def test_files_of_several_ages_release_nothing_twice_and_forget_nobody(folder, v
         (folder / names.CHECKPOINTS).mkdir()
         for name, content in state:
             (folder / names.CHECKPOINTS / name).write_bytes(content)
-        if more is None:
-            expected = newest >= released and newest in {0, *(number for number, _ in began)}
-        else:
-            # If every round is saved before the next begins, the ledger tells of releases too.
-            logged = began[-1][0] - 1 if began and "every_round" in more else 0
-            expected = newest >= max(released, logged, more.get("published", 0))
-            expected &= newest == 0 or (newest, attempt) in began
+        # If every round is saved before the next begins, the ledger tells of releases too.
+        logged = began[-1][0] - 1 if began and "every_round" in more else 0
+        expected = newest >= max(released, logged, more.get("published", 0))
+        expected &= newest == 0 or (newest, attempt) in began
         found = True
         try:
             with opened(folder) as loop:
-                if more is None:
-                    loop.goes_on_after(newest)
-                else:
-                    loop.resume(Checkpoints(folder / names.CHECKPOINTS, {}), **more)
+                loop.resume(Checkpoints(folder / names.CHECKPOINTS, {}), **more)
                 assert loop.next_round == newest + 1
                 clients = [f"{number}.{again}" for number, again in began]
                 free = [who for who in clients if abs(newest + 1 - int(who[0])) not in (1, 2)]
@@ -209,9 +199,10 @@ def guarded(folder):
 @pytest.mark.parametrize("released", [False, True])
 def test_rounds_of_nobody_do_not_hide_that_a_run_was_stopped(tmp_path, released):
     with guarded(tmp_path / "run") as guards:
-        for number, clients in guards.cohorts([["a", "b"], ["c", "d"], [], [], [], []]):
+        guards.resume(Kept())
+        for _, clients in guards.cohorts([["a", "b"], ["c", "d"], [], [], [], []]):
             if clients or released:
-                guards.released(number)
+                guards.finish(None)
         report = guards.end()
     assert critical(tmp_path / "run") == []
     planned = report.planned

@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 
 import tff_mf
 from tff_mf.experiments import reports
+from tff_mf.experiments import train as training
 from tff_mf.experiments.data import TRAIN, client_ids
 from tff_mf.experiments.output import typed
 from tff_mf.experiments.runs import folders, statements
 from tff_mf.experiments.runs.statements import Reason
-from tff_mf.experiments.training import program
 from tff_mf.numerics import digits
 
 from .shared import invoke, small_settings
@@ -37,7 +37,7 @@ CUT = Reason(field="log", text="cut")
 LOOKS_LIKE_ONE = re.compile(r"[εϵ]\s*[=≤<]\s*$|[εϵ]\s*[=≤<]\s*[\d{]|δ\s*=[^)]*\)-DP\b|\bDP, central")
 # A worth, and a label of what noise was calibrated to, are figures of no run.
 # The second is of central training, whose layer cannot import the first: its rules are those of an order of examples.
-MAY = {"experiments/runs/statements.py", "tff_mf/frameworks/order.py", "experiments/signal_to_noise.py"}
+MAY = {"experiments/runs/statements.py", "tff_mf/frameworks/order.py", "experiments/runs/signal_to_noise.py"}
 
 
 def claimed(**changes):
@@ -243,12 +243,12 @@ def test_no_other_module_writes_a_guarantee():
 
 def test_a_report_says_whether_clients_of_the_evaluation_train(tmp_path):
     """StackOverflow's users write before and after 2018, which is how its splits are made."""
-    of_both = program.measured_on(["c1", "c3"], ["d1", "c3"])
+    of_both = training.measured_on(["c1", "c3"], ["d1", "c3"])
     run_folders.start(tmp_path, released_without_noise=[{"name": "metrics of evaluation", "of": of_both}])
     reports.write(tmp_path, realised=False)
     said = "Released without noise: metrics of evaluation, of other sentences of clients that train"
     assert said in (tmp_path / "planned.md").read_text()
-    assert program.measured_on(["c1", "c3"], ["d1"]) == "clients that do not train"
+    assert training.measured_on(["c1", "c3"], ["d1"]) == "clients that do not train"
 
 
 RUN = [
@@ -347,14 +347,12 @@ def test_a_plan_is_refused_exactly_if_no_epsilon_can_be_stated(
 
 def test_clients_of_the_log_count_where_they_stand_for_more(small_data):
     """A report takes who is in the log for the population, which may then be larger than with all clients."""
-    from tff_mf.experiments.training import program
-
     clients = len(client_ids(small_data, TRAIN))
     plan = tff_mf.plan(**{**PLAN, "cohort": clients // 2}, noise_multiplier=3.0, delta=1e-6)
     settings = small_settings(plan)
-    prepared = program.prepare(settings, plan, small_data)
+    prepared = training.Prepared(settings, plan, small_data)
     logged = len({client for t in range(4) for client in prepared.cohorts.cohort(t)})
-    population = program.reported_population(plan, prepared.cohorts)
+    population = training.reported_population(plan, prepared.cohorts)
     assert population == logged * (clients // 2) // 2 > plan.deployed_population(len(prepared.cohorts.client_ids))
     at_most = dataclasses.replace(plan, delta=1 / population)
     with pytest.raises(tff_mf.InputError, match="delta"):

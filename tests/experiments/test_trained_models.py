@@ -8,7 +8,7 @@ import tensorflow_federated as tff
 
 import tff_mf
 from tff_mf import aggregators
-from tff_mf.experiments.guard.models import checked_weights
+from tff_mf.experiments.guard.inputs import checked_weights
 
 layers = tf.keras.layers
 SPEC = (tf.TensorSpec([None, 4, 4, 1]), tf.TensorSpec([None, 1]))

@@ -9,11 +9,10 @@ import tensorflow as tf
 
 import tff_mf
 from tff_mf import aggregators
-from tff_mf.experiments import reports
+from tff_mf.experiments import next_word, reports, train
 from tff_mf.experiments.output import typed
-from tff_mf.experiments.runs import model_file, names
-from tff_mf.experiments.runs.metrics import Summary
-from tff_mf.experiments.training import learning_process, program, task
+from tff_mf.experiments.runs import names, results
+from tff_mf.experiments.runs.results import Summary
 
 from .shared import checked, critical, rows, small_settings, took_part
 
@@ -39,7 +38,7 @@ def finished(small_data, tmp_path_factory):
     seen = []
     plan = privacy()
     settings = small_settings(plan, **SMALL)
-    result = program.run(settings, plan, data=small_data, out=out, on_round=lambda *given: seen.append(given))
+    result = train.run(settings, plan, data=small_data, out=out, on_round=lambda *given: seen.append(given))
     return result, out, seen
 
 
@@ -48,11 +47,11 @@ def finished(small_data, tmp_path_factory):
 def test_the_process_releases_what_the_guarantee_counts_on(algorithm):
     other = {"client_learning_rate": 1.0, "clip_norm": 0.01, "zeroing": 100.0, "server_learning_rate": 20.0}
     settings = small_settings(**{**SMALL, **other, "algorithm": algorithm})
-    language_task = task.build_task(settings, [f"word{number}" for number in range(60)])
+    language_task = next_word.build_task(settings, [f"word{number}" for number in range(60)])
     words = np.random.default_rng(0).integers(0, 60, (3, 8, 21))
     clients = [tf.data.Dataset.from_tensor_slices((one[:, :-1], one[:, 1:])).batch(4) for one in words]
     plan = privacy(noise_multiplier=0.1)
-    process, _ = learning_process.build_process(settings, plan, language_task)
+    process, _ = next_word.build_process(settings, plan, language_task)
     with aggregators.resident_context():
         result = aggregators.check_process(
             process,
@@ -77,7 +76,7 @@ def test_files_of_a_run(finished):
     assert [number for number, _ in seen] == [1, 2, 3, 4, 5]
     assert typed.read(out / names.SUMMARY, Summary, "summary") == result.summary
     assert len(took_part(out)) == 15
-    model, others = model_file.read_from(out)
+    model, others = results.read_model(out)
     assert others == {}
     assert sum(weight.size for weight in model.values()) == result.summary.parameters
     # Under the names of Keras, whatever the process built before.
@@ -108,6 +107,6 @@ def test_the_model_learns_without_noise(small_data, tmp_path):
     plan = privacy(noise_multiplier=0.0, rounds=12, sampling=schema, clip_norm=10.0)
     larger = {"vocab_size": 200, "embedding_size": 8, "units": 8, "batch_size": 16, "max_examples": 32}
     settings = small_settings(plan, **larger, server_momentum=0.9, evaluate_every=12, evaluation_examples=200)
-    result = program.run(settings, plan, data=small_data, out=tmp_path, without_epsilon=True)
+    result = train.run(settings, plan, data=small_data, out=tmp_path, without_epsilon=True)
     assert result.summary.loss < 0.9 * np.log(204)
     assert result.report.headline.startswith("NO ε CAN BE STATED: noise: ")

@@ -20,7 +20,7 @@ _LARGEST_REQUEST = 2**17
 _IMPORTED = (
     "tensorflow_federated",
     "tff_mf.aggregators",
-    "tff_mf.experiments.training.program",
+    "tff_mf.experiments.train",
     "tff_mf.experiments.cli",
 )
 # What nearly every command without TFF imports: half a second each.

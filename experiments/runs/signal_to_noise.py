@@ -1,4 +1,4 @@
-"""Whether noise will drown what a run could learn, from its plan and its model's size, before anything is trained.
+"""Whether noise will drown what a run could learn, and the server's rate that fits it, before anything is trained.
 
 The noise of the mechanism adds up in the model as its prefix sums: after n rounds it has a norm of about
 RmsError·σ·ζ·√d / cohort, where n updates of norm ζ that all point the same way come to n·ζ. Their ratio depends neither
@@ -14,12 +14,40 @@ import math
 import tff_mf
 from tff_mf.base import validation
 from tff_mf.numerics import digits
-
-from .runs.settings import rmse_of_plan
+from tff_mf.sensitivities.losses import restart_errors
 
 # Noise over signal: up to the first every run learned, with a rate that fits, and from the second on none.
 LEARNS = 0.1
 DROWNS = 1.0
+# The line on which the banded MF paper found the best rates: log η = slope·log L_e + intercept, rounded to powers.
+_SLOPE, _INTERCEPT, _RATES_APART = -0.95, -4.64, 1.7
+
+
+def rmse_of_plan(privacy: tff_mf.Plan) -> float:
+    """Returns L_e, the root mean squared error of the prefix sums of averaged updates, for clip norm 1.
+
+    Equation 10 of the paper: error of the mechanism times σ / cohort, both of C as stored, for the cohort that a round
+    stands for.
+
+    Example:
+        >>> plan = tff_mf.plan(mechanism=tff_mf.Identity(), rounds=3, sampling=tff_mf.SingleParticipation(),
+        ...                    noise_multiplier=10.0, delta=1e-6, clients_per_round=10)
+        >>> round(rmse_of_plan(plan), 6)
+        1.414214
+    """
+    every = privacy.rounds if privacy.restart_every is None else privacy.restart_every
+    error = restart_errors(privacy.mechanism, privacy.rounds, restart_every=every).rms
+    return error * privacy.noise_multiplier / privacy.cohort
+
+
+def proposed_rate(privacy: tff_mf.Plan) -> float:
+    """Returns the rate of the grid 1.7^i next to the one that the banded MF paper found best for the noise of a plan.
+
+    Both updates and noise scale with the clip norm, as long as most updates are clipped, so the rate is divided by it.
+    """
+    error = validation.positive("effective_rmse", rmse_of_plan(privacy))
+    rate = math.exp(_SLOPE * math.log(error) + _INTERCEPT) / privacy.clip_norm
+    return _RATES_APART ** round(math.log(rate, _RATES_APART))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

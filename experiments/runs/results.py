@@ -1,17 +1,23 @@
-"""The metrics of a run, round by round, and the summary of its model."""
+"""What a training leaves: the file of its model, the metrics of its rounds, and the summary of the model."""
 
 import csv
 import dataclasses
 import io
+import json
 import math
 import pathlib
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 
+import numpy as np
+import safetensors
+import safetensors.numpy
+
 from tff_mf.base.errors import InputValueError
 
 from ..output import files
 from ..output.typed import Number, Record
+from .names import MODEL
 
 ROUND, SECONDS = "round", "seconds"
 LOSS, ACCURACY = "loss", "accuracy_without_out_of_vocab_or_end_of_sentence"
@@ -22,6 +28,8 @@ HARMLESS = frozenset({ROUND, SECONDS})
 NOT_TRAINING, ALSO_TRAINING = "clients that do not train", "other sentences of clients that train"
 # Choquette-Choo et al. (2023), tables 6 and 7: 400 rounds, of 2,052. Shorter runs: the same part of them.
 _SMOOTHED_ROUNDS, _SMOOTHED_PART = 400, 5
+# One field of a model's metadata: the format writes several in any order, and equal models have equal files.
+_ORDER = "order"
 
 
 class Quality(Record, kw_only=True):
@@ -182,3 +190,62 @@ def write_metrics(path: pathlib.Path, rows: Iterable[Mapping[str, object]]) -> N
     writer.writeheader()
     writer.writerows(rows)
     files.write_atomically(path, text.getvalue())
+
+
+def model_content(trainable: Mapping[str, np.ndarray], non_trainable: Mapping[str, np.ndarray]) -> bytes:
+    """Returns the content of the file of a model.
+
+    The format does not keep the order of tensors, which a model needs to take them: it is in the metadata.
+
+    Args:
+        trainable: The weights that train, by their names, in the model's order.
+        non_trainable: The others, likewise.
+    """
+    order = json.dumps([list(trainable), list(non_trainable)])
+    return safetensors.numpy.save({**trainable, **non_trainable}, metadata={_ORDER: order})
+
+
+def model_names(metadata: Mapping[str, str] | None, tensors: Iterable[str]) -> tuple[list[str], list[str]]:
+    """Returns the names of the weights that train, and of the others, each in the model's order.
+
+    Of a file without an order, as of another program, all train: in the order of their numbers, or in none.
+
+    Raises:
+        ValueError: If the metadata are not those of the tensors.
+    """
+    if metadata is None or _ORDER not in metadata:
+        return sorted(tensors, key=lambda name: (int(name) if name.isdecimal() else 0, name)), []
+    trainable, others = json.loads(metadata[_ORDER])
+    if sorted([*trainable, *others]) != sorted(tensors):
+        raise ValueError("its metadata name other tensors than it has")
+    return trainable, others
+
+
+def model_of(content: bytes) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """Returns the weights of a model that train, and the others, by their names, each in the model's order.
+
+    Raises:
+        ValueError: If the content is not that of a model.
+    """
+    try:
+        tensors = safetensors.numpy.load(content)
+        header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
+        trainable, others = model_names(header.get("__metadata__"), tensors)
+        if "__metadata__" not in header and trainable != [str(index) for index in range(len(trainable))]:
+            raise ValueError("it does not say in which order a model takes its tensors")
+        return {name: tensors[name] for name in trainable}, {name: tensors[name] for name in others}
+    except (safetensors.SafetensorError, KeyError, TypeError, OverflowError) as error:
+        raise ValueError(str(error)) from error
+
+
+def read_model(folder: pathlib.Path, file: str = MODEL) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """Returns the trained model in the folder of a run, or another one that is there, as `model_of` does.
+
+    Raises:
+        InputValueError: If it is missing or damaged.
+    """
+    try:
+        return model_of((folder / file).read_bytes())
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise InputValueError(f"run={str(folder)!r}: {file} is missing or damaged: {reason}. Put it back.") from error

@@ -1,1 +1,0 @@
-"""Training: data, model and learning process of a run of `tff-mf train`."""
