@@ -366,34 +366,21 @@ def compiled_network(settings: CentralSettings, shape: Sequence[int]) -> "tf.ker
     return model
 
 
-class _States:
-    """The states of a training after its epochs, of which only the newest is kept. A `Storage` of the loop."""
-
-    def __init__(self, folder: pathlib.Path) -> None:
-        self._folder = folder
-        checkpoint_files.make_private(folder)
-
-    def rounds(self) -> list[int]:
-        """Returns the epochs after which the state was saved and is there, in order."""
-        return checkpoint_files.saved_rounds(self._folder)
+class _States(folders.Checkpoints):
+    """The states of a training after its epochs, of which only the newest is kept."""
 
     def save(self, round_number: int, state: "keras.Training", about: Mapping[str, Any]) -> None:
         """Saves the training after an epoch, with facts about it, and deletes the earlier states."""
-        state.save(checkpoint_files.path_of(self._folder, round_number), about=about)
-        for old in self.rounds()[:-1]:
-            checkpoint_files.path_of(self._folder, old).unlink()
+        state.save(self.path(round_number), about=about)
+        self.keep_newest()
 
-    def drawn(self, state: Any = None) -> None:
-        """Returns nothing: the training compares its noise itself."""
-
-    def about(self, round_number: int) -> Mapping[str, Any]:
+    def about(self, round_number: int) -> dict[str, Any]:
         """Returns the facts that were saved with a state."""
-        path = checkpoint_files.path_of(self._folder, round_number)
-        about = checkpoint_files.read(path)[1].get("about")
+        about = checkpoint_files.read(self.path(round_number))[1].get("about")
         if not about:
             raise InputValueError(
-                f"checkpoint={str(path)!r} is of no training that tff-mf train-central began: put the run's own "
-                "checkpoint back."
+                f"checkpoint={str(self.path(round_number))!r} is of no training that tff-mf train-central began: put "
+                "the run's own checkpoint back."
             )
         return about
 
@@ -505,9 +492,10 @@ def _train_epochs(
 
         # The final weights are published with the last epoch.
         published = epochs if (folder / WEIGHTS).exists() else len(rows)
-        last = loop.resume(_States(folder / CHECKPOINTS), published=published, every_round=True)
+        states = _States(folder / CHECKPOINTS, {})
+        last = loop.resume(states, published=published, every_round=True)
         if last:
-            training.restore(checkpoint_files.path_of(folder / CHECKPOINTS, last))
+            training.restore(states.path(last))
         if len(rows) < last:
             # The run was stopped after the checkpoint and before the row of its model.
             released()

@@ -14,7 +14,6 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 import tff_mf
-from tff_mf import queries
 from tff_mf.base import strict_json, validation
 from tff_mf.base.errors import InputValueError
 from tff_mf.planning.by_name import RAMP_FLOOR
@@ -630,8 +629,7 @@ def build_process(
         loop: How a client iterates over its batches: `SIMULATION_LOOP`, or `DEVICE_LOOP` of `guard.inputs` for graphs.
             Both give the same model, up to rounding.
     """
-    clipping = _adaptive_clipping(settings, privacy)
-    mean = aggregators.MFAggregationFactory.of_plan(privacy, clip_norm=settings.clip_norm, adaptive_clipping=clipping)
+    mean = aggregators.MFAggregationFactory.of_plan(privacy)
     optimizers = {"server_optimizer_fn": server_optimizer(settings, privacy)}
     if settings.algorithm == "fed-avg":
         optimizers["client_optimizer_fn"] = tff.learning.optimizers.build_sgdm(settings.client_learning_rate)
@@ -647,16 +645,6 @@ def _zeroed(
     zeroing = tff.aggregators.zeroing_factory(settings.zeroing, mean, norm_order=math.inf)
     # Its measurements are exact counts of zeroed clients.
     return aggregators.withhold_measurements(zeroing)
-
-
-def _adaptive_clipping(settings: RunSettings, privacy: tff_mf.Plan) -> queries.AdaptiveClipping | None:
-    if settings.adaptive_clipping is None or privacy.adaptive_count_stddev_as_run is None:
-        return None
-    return queries.AdaptiveClipping(
-        count_stddev=privacy.adaptive_count_stddev_as_run,
-        target_quantile=settings.adaptive_clipping,
-        learning_rate=settings.adaptive_learning_rate,
-    )
 
 
 def server_optimizer(settings: RunSettings, privacy: tff_mf.Plan) -> tff.learning.optimizers.Optimizer:

@@ -36,10 +36,6 @@ SAMPLINGS = tuple(_KINDS)
 # Those that amplify where cohorts are secret.
 SECRET = tuple(word for word, kind in _KINDS.items() if issubclass(kind, SecretSampling))
 DEFAULT = "min-sep"
-# Schemas of nothing but how often, and how far apart, a client takes part.
-_COUNTED = (tff_mf.MinSep, tff_mf.SingleParticipation)
-# Those that cohorts can be planned for, and checked in a log.
-_PLANNED = (*_COUNTED, tff_mf.FixedEpoch)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -76,31 +72,6 @@ class ObservedParticipation:
         span = max(rounds[-1] - rounds[0] for rounds in patterns)
         return cls(min_sep=min(apart), max_participations=most, common_step=math.gcd(*apart), span=span)
 
-    def within(self, participation: tff_mf.Participation) -> bool:
-        """Returns whether a guarantee for `participation` covers what was observed.
-
-        Formal guarantee: if the result is True, the rounds of every client are a pattern of the schema. For `MinSep`,
-        `SingleParticipation` and, if `common_step` and `span` are known, `FixedEpoch`, it is True for all such rounds.
-        For any other schema, it is True only if no client took part twice.
-
-        Example:
-            >>> schema = tff_mf.FixedEpoch(min_sep=4, max_participations=3)
-            >>> seen = ObservedParticipation(min_sep=4, max_participations=2, common_step=4, span=8)
-            >>> seen.within(schema), dataclasses.replace(seen, common_step=1).within(schema)
-            (True, False)
-        """
-        if self.max_participations <= 1 and self.min_sep is None:
-            return True
-        b, k = participation.min_sep, participation.max_participations
-        if self.max_participations > k or (self.min_sep is not None and self.min_sep < b):
-            return False
-        if type(participation) is not tff_mf.FixedEpoch:
-            return type(participation) in _COUNTED
-        # Clients kept their place in an epoch, and came within the epochs of the schema.
-        if self.common_step is None or self.span is None:
-            return False
-        return self.common_step % b == 0 and self.span <= (k - 1) * b
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
 class CohortPlan:
@@ -126,12 +97,7 @@ class CohortPlan:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "client_ids", _population(self.client_ids))
-        if type(self.participation) not in _PLANNED:
-            names = " or ".join(schema.__name__ for schema in _PLANNED)
-            raise InputTypeError(
-                f"participation={self.participation!r} must be of the class {names}: these cohorts keep no other "
-                "schema; pass tff_mf.MinSep(min_sep=..., max_participations=...)."
-            )
+        validation.instance("participation", self.participation, tff_mf.Participation, "pass tff_mf.MinSep(...)")
         indices = np.array(self.indices)
         if indices.ndim != 2 or indices.size == 0 or not np.issubdtype(indices.dtype, np.integer):
             raise InputValueError(
@@ -144,16 +110,12 @@ class CohortPlan:
         indices = indices.astype(np.int32)
         indices.setflags(write=False)
         object.__setattr__(self, "indices", indices)
-        observed = self.observed()
-        if not observed.within(self.participation):
-            steps = ""
-            if isinstance(self.participation, tff_mf.FixedEpoch):
-                steps = f", with rounds of a client {observed.common_step} or a multiple of it apart and "
-                steps += f"{observed.span} at most"
-            raise InputValueError(
-                f"indices have min_sep={observed.min_sep} and max_participations={observed.max_participations}"
-                f"{steps}, which {self.participation} does not allow; use plan_cohorts."
-            )
+        for pattern in self._patterns():
+            if not self.participation.allows(pattern):
+                raise InputValueError(
+                    f"indices have a client in rounds {', '.join(map(str, pattern))}, counted from 0, which "
+                    f"{self.participation} does not allow; use plan_cohorts."
+                )
 
     @property
     def rounds(self) -> int:
@@ -174,12 +136,16 @@ class CohortPlan:
 
     def observed(self) -> ObservedParticipation:
         """Returns the participation in the cohorts as they are."""
+        return ObservedParticipation.of(self._patterns())
+
+    def _patterns(self) -> set[tuple[int, ...]]:
+        """Returns the rounds of the clients in order; of clients with the same rounds, once."""
         rounds: dict[int, list[int]] = collections.defaultdict(list)
         for t, cohort in enumerate(self.indices.tolist()):
             for client in cohort:
                 rounds[client].append(t)
         rounds.pop(NOBODY, None)
-        return ObservedParticipation.of(rounds.values())
+        return set(map(tuple, rounds.values()))
 
     @functools.cached_property
     def digest(self) -> str:

@@ -37,10 +37,9 @@ from .next_word import (
 from .output import console, files, typed
 from .output.files import new_folder
 from .runs import folders, results, statements
-from .runs.folders import ExecutionSettings
+from .runs.folders import ExecutionSettings, begun_record
 from .runs.names import METRICS, REPORT, REPORT_TEXT, SUMMARY, VOCABULARY
 from .runs.results import ALSO_TRAINING, NOT_TRAINING, ROUND, SECONDS, Summary, read_metrics, write_metrics
-from .runs.run_record import begun_record
 from .runs.settings import RunSettings
 
 OnRound = Callable[[int, Mapping[str, float]], None]

@@ -23,6 +23,7 @@ _COMMANDS = (
     *("train", "train-central", "compare", "report"),
     *("export", "check", "doctor"),
 )
+_IN_FILES_OF_OTHERS = {"demo": "compare", "show": "optimize", "check": "doctor"}
 _SETTINGS = {
     "help_option_names": ["-h", "--help"],
     "max_content_width": 100,
@@ -47,7 +48,7 @@ class _Commands(click.RichGroup):
         if cmd_name not in _COMMANDS:
             return None
         name = cmd_name.replace("-", "_")
-        module = "compare" if name == "demo" else name
+        module = _IN_FILES_OF_OTHERS.get(name, name)
         return getattr(importlib.import_module(f"{__name__}.{module}"), name)
 
 

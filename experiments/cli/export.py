@@ -44,11 +44,11 @@ def export(run: str, out: str, model_only: bool, **more: Any) -> Answer:
     required_packages.packages("Exporting", "tensorflow", "tensorflow_privacy", "tensorflow_federated")
     from ..output import console
     from ..output.files import check_new_folder
-    from ..runs import run_record
+    from ..runs import folders
 
     source, folder = pathlib.Path(run), pathlib.Path(out)
     check_new_folder(folder)
-    if run_record.read_record(source).settings is None:
+    if folders.read_record(source).settings is None:
         raise InputValueError(
             f"run={run!r} is no run of tff-mf train: open one of private_fed_avg with its model_fn, and call "
             "training.export(folder); aggregators.export_process exports a process of your own."

@@ -107,9 +107,9 @@ def _planned(
     settings: RunSettings, folder: pathlib.Path, insecure_seed: int | None, *, resume: bool, without_epsilon: bool
 ) -> tff_mf.Plan:
     """Returns the privacy plan of a run; what can be refused is, before a mechanism is optimized."""
-    from ..runs import run_record
+    from ..runs import folders
 
-    begun = run_record.begun_record(folder) if resume else None
+    begun = folders.begun_record(folder) if resume else None
     if not without_epsilon:
         statements.check_asked(noise_multiplier=settings.noise_multiplier, insecure_seed=insecure_seed)
     check_dataset(settings.dataset)

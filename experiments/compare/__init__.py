@@ -38,9 +38,9 @@ from ..data import check_dataset, data_file
 from ..output import console, files, typed
 from ..output.typed import Number, Record
 from ..runs import folders, statements
+from ..runs.folders import read_record
 from ..runs.names import CHECKPOINTS, COHORTS, METRICS, REPORT, SUMMARY
 from ..runs.results import Summary, read_metrics
-from ..runs.run_record import read_record
 from ..runs.settings import FIELDS, FLAG, PRESETS, SQLITE, Layer, RunSettings, as_toml, laid, read_toml
 from ..runs.statements import REFUSED, Claim
 

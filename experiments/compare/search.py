@@ -26,8 +26,8 @@ from ..data import TRAIN, client_ids, data_file
 from ..output import console, files, typed
 from ..output.typed import Number, Positive, Record
 from ..runs import folders, statements
+from ..runs.folders import read_record
 from ..runs.names import REPORT
-from ..runs.run_record import read_record
 from ..runs.settings import RunSettings
 from ..runs.statements import Claim
 

@@ -7,9 +7,9 @@ from tff_mf.base import required_packages
 
 required_packages.packages("Training on Flower", "flwr")
 
-from .settings import FlowerSettings as FlowerSettings  # noqa: E402
-from .settings import ServerOptimizer as ServerOptimizer  # noqa: E402
-from .settings import Waiting as Waiting  # noqa: E402
-from .settings import sampling_of as sampling_of  # noqa: E402
+from .strategy import FlowerSettings as FlowerSettings  # noqa: E402
 from .strategy import MFStrategy as MFStrategy  # noqa: E402
+from .strategy import ServerOptimizer as ServerOptimizer  # noqa: E402
+from .strategy import Waiting as Waiting  # noqa: E402
 from .strategy import open_strategy as open_strategy  # noqa: E402
+from .strategy import sampling_of as sampling_of  # noqa: E402

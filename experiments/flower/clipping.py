@@ -36,7 +36,7 @@ def clip_again(leaves: Sequence[np.ndarray], clip_norm: np.float32) -> Clipped:
 
     Args:
         leaves: float32 arrays of any shape: one client's record.
-        clip_norm: Bound on the norm, from 1e-20 to 1e20: what `settings.checked_clip_norm` returns.
+        clip_norm: Bound on the norm, from 1e-20 to 1e20: what `strategy.checked_clip_norm` returns.
 
     Example:
         >>> clip_again([np.float32([3, 0]), np.float32([4])], np.float32(1)).leaves[1].round(3)

@@ -1,8 +1,9 @@
-"""The Flower strategy: rounds of FedAvg with server momentum, whose sums get the correlated noise of a mechanism."""
+"""The Flower strategy and its settings: FedAvg with server momentum, whose sums get the correlated noise."""
 
 import contextlib
 import dataclasses
 import importlib.metadata
+import math
 import pathlib
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -25,15 +26,17 @@ from tff_mf.noise import numpy as streams
 from .. import guard
 from ..output import files
 from ..reports import Report
-from ..runs import folders
+from ..runs import folders, names
 from ..runs.folders import Checkpoints
 from ..runs.ledger import ReportCounts
-from ..runs.names import CHECKPOINTS, MODEL
+from ..sampling import PARAMETERS, SamplingSettings
 from .cohorts import Draw, Identify, Planned, by_public_key, check_drawn, uniform
-from .settings import TORCH, FlowerSettings, checked_clip_norm
-from .updates import INTEGERS, Layout, Summands, UpdateSum, as_record, model_arrays
+from .updates import INTEGERS, MODEL, REPLIES, Layout, Summands, UpdateSum, as_record, model_arrays
 
-_DEFAULT = FlowerSettings()
+_GENERATORS = ("aes", "philox", "tensorflow")
+NUMPY, TORCH = "numpy", "torch"
+# Names of the records in messages and replies, as Flower has them.
+_ARRAYS, _CONFIG = "arrays", "config"
 # Of these, each cohort can be drawn when its round begins, from the nodes that are connected.
 _IN_ROUNDS = (tff_mf.MinSep, tff_mf.FixedEpoch, tff_mf.SingleParticipation)
 # The key in which Flower's own `fixedclipping_mod` looks for the clip norm.
@@ -44,6 +47,143 @@ _OF_OTHERS = {"not chosen", "another round", "duplicate"}
 _OF_CLIENTS = 1 - 1e-4
 # What Flower raises for a reply that is no message. A connection that fails raises others, and stops the run.
 _UNREADABLE = (ValueError, TypeError, LookupError, AttributeError, RecursionError, DecodeError)
+
+
+def checked_clip_norm(value: object) -> np.float32:
+    """Returns the largest float32 that is at most a clip norm.
+
+    Example:
+        >>> float(checked_clip_norm(0.5))
+        0.5
+    """
+    clip_norm = validation.clip_norm(value)
+    result = np.float32(clip_norm)
+    return np.nextafter(result, np.float32(0)) if float(result) > clip_norm else result
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ServerOptimizer:
+    """Server momentum, in float32 as `tff.learning.optimizers.build_sgdm` computes it.
+
+    With the noised mean x̂ of a round: v ← momentum·v − x̂ and w ← w − learning_rate·v. With `learning_rate=1` and
+    `momentum=0` it is plain FedAvg. It reads noised values only, so that it costs no privacy.
+
+    Attributes:
+        learning_rate: Learning rate of the server.
+        momentum: From 0 to below 1.
+
+    Example:
+        >>> step = ServerOptimizer(learning_rate=1.0, momentum=0.5)
+        >>> step.next(np.float32([0]), np.float32([2]), np.float32([1]))
+        (array([0.], dtype=float32), array([0.], dtype=float32))
+    """
+
+    learning_rate: float = 1.0
+    momentum: float = 0.0
+
+    def __post_init__(self) -> None:
+        validation.positive("learning_rate", self.learning_rate)
+        if not 0 <= validation.real("momentum", self.momentum) < 1 or not math.isfinite(self.learning_rate):
+            raise InputValueError(f"momentum={self.momentum!r} must lie in [0, 1).")
+
+    def next(self, weights: np.ndarray, velocity: np.ndarray, mean: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Returns weights and velocity after a step.
+
+        Args:
+            weights: float32 `[dimension]`.
+            velocity: float32 `[dimension]`; zeros before the first step.
+            mean: Noised mean of the updates, float32 `[dimension]`.
+        """
+        velocity = np.float32(self.momentum) * velocity - mean
+        return weights - np.float32(self.learning_rate) * velocity, velocity
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Waiting:
+    """How long a round waits for nodes, and for their replies.
+
+    Attributes:
+        nodes_seconds: Time until enough allowed nodes are connected; after it the round begins with fewer.
+        replies_seconds: Time until all replies have come; after it the round ends with fewer.
+        poll_seconds: Time between two questions to the SuperLink.
+        fewest: Fewest nodes with which a round begins; with fewer after `nodes_seconds`, the run stops, and can be
+            resumed.
+    """
+
+    nodes_seconds: float = 600.0
+    replies_seconds: float = 600.0
+    poll_seconds: float = 1.0
+    fewest: int = 1
+
+    def __post_init__(self) -> None:
+        validation.nonnegative("nodes_seconds", self.nodes_seconds)
+        validation.positive("replies_seconds", self.replies_seconds)
+        validation.positive("poll_seconds", self.poll_seconds)
+        validation.whole("fewest", self.fewest, at_least=0)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FlowerSettings:
+    """How a strategy trains, and how it talks to nodes.
+
+    Attributes:
+        optimizer: The server's optimizer.
+        replies: `model` if nodes reply with the model that they trained, as Flower's own strategies expect; `update`
+            if they reply with its difference from the model that they were sent; `integers`, with a grid, if they reply
+            with that difference in integers, as `mods.integers_mod` makes them. Floats become integers of a grid on
+            the server.
+        generator: Generator of the noise, as in `tff_mf.noise.numpy.build_stream`: by default AES, a cryptographic one,
+            whose package Flower itself needs.
+        engine: `numpy` or `torch`: where the server computes the noise and keeps its memory, for equal keys the same
+            numbers on a grid.
+        floating_point: Whether a plan without a grid stays in floating point, where the guarantee holds for real
+            numbers only. Otherwise updates, their sums and the noise are integers.
+        waiting: How long rounds wait.
+
+    Example:
+        >>> FlowerSettings(optimizer=ServerOptimizer(momentum=0.9)).replies
+        'model'
+    """
+
+    optimizer: ServerOptimizer = dataclasses.field(default_factory=ServerOptimizer)
+    replies: str = MODEL
+    generator: str = "aes"
+    engine: str = NUMPY
+    floating_point: bool = False
+    waiting: Waiting = dataclasses.field(default_factory=Waiting)
+
+    def __post_init__(self) -> None:
+        validation.instance("optimizer", self.optimizer, ServerOptimizer, "pass ServerOptimizer(...)")
+        validation.instance("waiting", self.waiting, Waiting, "pass Waiting(...)")
+        validation.one_of("replies", self.replies, REPLIES)
+        validation.one_of("generator", self.generator, _GENERATORS)
+        validation.one_of("engine", self.engine, (NUMPY, TORCH))
+        validation.instance("floating_point", self.floating_point, bool, "pass True or False")
+
+    def as_json(self) -> dict[str, Any]:
+        """Returns what a resumed run must share beside its rate, as JSON."""
+        return {
+            "server_momentum": self.optimizer.momentum,
+            "replies": self.replies,
+            "generator": self.generator,
+        }
+
+
+def sampling_of(config: Mapping[str, Any]) -> SamplingSettings:
+    """Returns how the nodes of an app take part: `sampling` of its configuration, and the parameters that are not 0.
+
+    Raises:
+        InputError: If there is no such sampling, or it needs another parameter or does not take one of these.
+
+    Example:
+        >>> sampling_of({"sampling": "min-sep", "min-sep": 4, "max-participations": 3, "rounds": 12}).schema(12)
+        MinSep(min_sep=4, max_participations=3)
+    """
+    given = {name: config.get(name.replace("_", "-")) for name in PARAMETERS}
+    return SamplingSettings(sampling=config["sampling"], **{name: value for name, value in given.items() if value})
+
+
+_DEFAULT = FlowerSettings()
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -141,8 +281,8 @@ class MFStrategy(Strategy):
         number = self._guard.begin(cohort)
         record = RecordDict(
             {
-                self._settings.arrayrecord_key: as_record(self._layout.arrays(self._state.weights)),
-                self._settings.configrecord_key: ConfigRecord(
+                _ARRAYS: as_record(self._layout.arrays(self._state.weights)),
+                _CONFIG: ConfigRecord(
                     {
                         **config,
                         "server-round": number,
@@ -178,7 +318,7 @@ class MFStrategy(Strategy):
             self._layout.arrays(self._state.weights),
             summands=self._summands,
             asked=asked,
-            key=self._settings.arrayrecord_key,
+            key=_ARRAYS,
         )
         for message in replies:
             total.take(message)
@@ -271,7 +411,7 @@ class MFStrategy(Strategy):
 
     def end(self) -> Report:
         """Ends the run: writes the model, deletes the checkpoints, writes the report, and returns it."""
-        files.write_atomically(self._guard.folder / MODEL, safetensors.numpy.save(self.arrays))
+        files.write_atomically(self._guard.folder / names.MODEL, safetensors.numpy.save(self.arrays))
         return self._guard.end()
 
     def _gather(self, grid: Grid, round_number: int) -> tuple[Mapping[str, int], list[str]]:
@@ -407,7 +547,7 @@ def open_strategy(
         more["sampler"] = sampler or ("uniform, of those allowed" if draw is None else "by hand")
     with guard.open_guard(folder, plan, **more) as guarded:
         about = {**given, "layout": layout.as_json(), "noise": stream.fingerprint.hex()}
-        saved = Checkpoints(folder / CHECKPOINTS, about)
+        saved = Checkpoints(folder / names.CHECKPOINTS, about)
         if drawn is not None:
             draw = Planned(plan=guarded.draws_from(drawn), secret=plan.secret_cohorts)
         if number := guarded.resume(saved, every_round=True):

@@ -23,8 +23,8 @@ from .. import reports
 from ..output import console, files
 from ..output.files import new_folder
 from ..runs import folders, statements
+from ..runs.folders import named
 from ..runs.names import MODEL, REPORT, REPORT_TEXT, RUN_JSON
-from ..runs.run_record import named
 
 SUMS = "SHA256SUMS"
 SAMPLER = "devices with a timer and a count of rounds, checked by the server"

@@ -19,10 +19,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
-import tree
 
 import tff_mf
-from tff_mf import queries
 from tff_mf.base import files, validation
 from tff_mf.base.errors import InputTypeError, InputValueError
 
@@ -30,10 +28,10 @@ from ... import aggregators
 from ...aggregators.checkpoints import SavedStates
 from ...aggregators.resident.worker import end_with_program
 from .. import reports
+from ..output.typed import check_same
 from ..runs import names, results
-from ..runs.folders import check_same, keep_evaluated, read_evaluated
+from ..runs.folders import begun_record, keep_evaluated, read_evaluated, read_record
 from ..runs.results import NOT_TRAINING
-from ..runs.run_record import begun_record, read_record
 from ..sampling import CohortPlan
 from . import export
 from .inputs import (
@@ -538,7 +536,7 @@ class PrivateTraining:
                 if number > self.plan.rounds:
                     return
                 clients = draw(number)
-                self.guard.begin(clients, clip_norm=self._clip_norm())
+                self.guard.begin(clients)
                 self._begun = _Begun(number=number, clients=clients)
             elif not self._begun.tried:
                 raise InputValueError(
@@ -561,25 +559,9 @@ class PrivateTraining:
         if self.guard.next_round != begun.number:
             self._begun = None
             return False
-        self.guard.begin(begun.clients, clip_norm=self._clip_norm())
+        self.guard.begin(begun.clients)
         begun.tried = False
         return True
-
-    def _clip_norm(self) -> float | None:
-        """Returns the clip norm of the next round, if it adapts: it follows from the noised counts."""
-        if self.plan.adaptive_count_stddev is None:
-            return None
-        norms: list[float] = []
-
-        def visit(part: object) -> object | None:
-            if not isinstance(part, queries.AdaptiveClippingState):
-                return None
-            norms.append(float(np.asarray(part.clip_norm)))
-            return part
-
-        with self._context.installed():
-            tree.traverse(visit, self._state)
-        return norms[-1]
 
     def file_of(self, model: tff.learning.models.ModelWeights) -> bytes:
         """Returns the content of the file of a model."""

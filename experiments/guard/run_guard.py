@@ -657,7 +657,7 @@ def _record_fields(folder: pathlib.Path, plan: tff_mf.Plan, sampler: str | None,
         )
     if sampler is not None:
         return {"sampler": sampler, **more}
-    word, planned = _word(plan.sampling), plan.population or getattr(plan.sampling, "population", None)
+    planned = plan.population or getattr(plan.sampling, "population", None)
     fields = {"sampler": f"tff_mf.{type(plan.sampling).__name__}", "population": planned, **more}
     if not plan.secret_cohorts:
         return fields
@@ -670,7 +670,9 @@ def _record_fields(folder: pathlib.Path, plan: tff_mf.Plan, sampler: str | None,
     stated = run_reports.read_record(folder).amplified_epsilon if (folder / RUN_JSON).exists() else None
     if stated is None:
         # Not computed again where a run goes on: a certificate by samples would differ.
-        stated = statements.stated_epsilon(statements.amplified_level(plan, word, planned))
+        stated = statements.stated_epsilon(
+            statements.amplified_level(plan, SamplingSettings.of(plan.sampling), planned)
+        )
     return {**fields, "amplified_epsilon": stated}
 
 
@@ -689,8 +691,10 @@ def checked_clients(plan: tff_mf.Plan, clients: Iterable[str], *, name: str = "c
 
 def _check_sampling(plan: tff_mf.Plan, clients: int, name: str) -> None:
     """Raises if the plan's sampling would draw other cohorts than the plan's from as many clients."""
-    word = _word(plan.sampling)
-    if word is None:
+    try:
+        word = SamplingSettings.of(plan.sampling)
+    except InputValueError:
+        # No word stands for it.
         return
     drawn_by = word.drawn_by(population=clients, clients_per_round=plan.clients_per_round)
     # The size may be left out of the plan's sampling, where no grid needs it.
@@ -698,11 +702,3 @@ def _check_sampling(plan: tff_mf.Plan, clients: int, name: str) -> None:
     without_size = dataclasses.replace(drawn_by, clients_per_round=None) if of_any_size else drawn_by
     if plan.sampling not in (drawn_by, without_size):
         raise InputValueError(f"sampling={plan.sampling!r} of the plan must be {drawn_by!r} for {clients} {name}.")
-
-
-def _word(sampling: tff_mf.Sampling) -> SamplingSettings | None:
-    """Returns the word of a sampling; `None` if none stands for it, as for a timer."""
-    try:
-        return SamplingSettings.of(sampling)
-    except InputValueError:
-        return None

@@ -10,7 +10,6 @@ Progress is on standard error: a bar on a terminal; elsewhere a line now and the
 # rich is imported by who prints: its import takes a tenth of a second, which `--json` need not wait for.
 
 import contextlib
-import contextvars
 import dataclasses
 import io
 import shutil
@@ -149,8 +148,8 @@ def _print(text: str) -> None:
     click.echo(text, err=True)
 
 
-_advance: contextvars.ContextVar[_Advance] = contextvars.ContextVar("advance", default=_silent)
-_say: contextvars.ContextVar[Callable[[str], None]] = contextvars.ContextVar("say", default=_print)
+# What advances the bars that are open, and prints above them; the last one is the innermost.
+_open: list[tuple[_Advance, Callable[[str], None]]] = []
 
 
 @contextlib.contextmanager
@@ -180,17 +179,17 @@ def bar(label: str, total: int | None) -> Iterator[_Advance]:
         def advance(count: int, note: str) -> None:
             shown.update(task, advance=count, note=note)
 
-        tokens = _advance.set(advance), _say.set(shown.console.print)
+        _open.append((advance, shown.console.print))
         try:
             yield advance
         finally:
-            _advance.reset(tokens[0])
-            _say.reset(tokens[1])
+            _open.pop()
 
 
 def step(note: str = "") -> None:
     """Advances the open bar, if there is one; `note` names the next step."""
-    _advance.get()(1, note)
+    if _open:
+        _open[-1][0](1, note)
 
 
 def steps(items: Iterable[_T], total: int, label: str) -> Iterator[_T]:
@@ -203,7 +202,7 @@ def steps(items: Iterable[_T], total: int, label: str) -> Iterator[_T]:
 
 def say(text: str) -> None:
     """Writes a message above the bar, if one is open."""
-    _say.get()(text)
+    (_open[-1][1] if _open else _print)(text)
 
 
 class _Lines:

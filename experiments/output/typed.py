@@ -7,7 +7,7 @@ import re
 import sys
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, TypeVar
 
 import msgspec
@@ -170,3 +170,50 @@ def given(record: Any) -> dict[str, Any]:
     if record is None:
         return {}
     return {name: value for name, value in msgspec.structs.asdict(record).items() if value is not UNSET}
+
+
+def check_same(given: Mapping[str, Any], begun: Mapping[str, Any], *, run: str, derived: Sequence[str] = ()) -> None:
+    """Raises unless the settings of a run are those that it began with, and names all that differ.
+
+    `run.json`, `configuration.toml` and the settings in the states of other engines are compared by this function.
+
+    Args:
+        given: The settings now, by name.
+        begun: The settings that the run began with, by name, as read from its folder.
+        run: The run's folder, or the file with `begun`, for the message.
+        derived: Settings that follow from others: they are named only if nothing else differs.
+
+    Example:
+        >>> check_same({"rounds": 8}, {"rounds": 8}, run="out")
+        >>> check_same({}, {"rounds": 8}, run="out")  # doctest: +ELLIPSIS
+        Traceback (most recent call last):
+        tff_mf.base.errors.InputValueError: rounds=none is not the setting that the run in 'out' began with, 8: ...
+        >>> check_same({"rounds": 9, "delta": 0.1}, {"rounds": 8, "delta": 0.2}, run="out")  # doctest: +ELLIPSIS
+        Traceback (most recent call last):
+        tff_mf.base.errors.InputValueError: rounds=9 is not the setting that the run in 'out' began with, 8; nor is \
+delta=0.1, where it has 0.2: ...
+    """
+    now, then = _flat(given), _flat(begun)
+    changed = [name for name in {**now, **then} if now.get(name) != then.get(name)]
+    # The one that comes first in the message is what the user changed.
+    named = [name for name in changed if name not in derived] or sorted(changed, key=derived.index)
+    if not named:
+        return
+
+    def of(settings: Mapping[str, Any], name: str) -> str:
+        return repr(settings[name]) if name in settings else "none"
+
+    name, *others = named
+    more = "".join(f"; nor is {other}={of(now, other)}, where it has {of(then, other)}" for other in others)
+    raise InputValueError(
+        f"{name}={of(now, name)} is not the setting that the run in {run!r} began with, {of(then, name)}{more}: resume "
+        "it with the same settings, or start another run in another folder."
+    )
+
+
+def _flat(settings: Mapping[str, Any], inside: str = "") -> dict[str, Any]:
+    """Returns settings by name, those in a table by the names of both."""
+    flat: dict[str, Any] = {}
+    for name, value in settings.items():
+        flat |= _flat(value, f"{inside}{name}.") if isinstance(value, Mapping) else {inside + name: value}
+    return flat

@@ -36,11 +36,11 @@ from ..output.console import up
 from ..output.files import FOLDER_LOCK, file_hash, write_atomically
 from ..output.typed import Record
 from ..runs import names, statements
+from ..runs.folders import RunRecord as RunRecord
+from ..runs.folders import check_fields as check_fields
+from ..runs.folders import read_record as read_record
+from ..runs.folders import write_record as write_record
 from ..runs.ledger import LedgerRecord
-from ..runs.run_record import RunRecord as RunRecord
-from ..runs.run_record import check_fields as check_fields
-from ..runs.run_record import read_record as read_record
-from ..runs.run_record import write_record as write_record
 from ..runs.settings import FILES
 from ..runs.statements import REFUSED, Claim
 from .evidence import Check, Computed, Evidence, parameters_of, summary_of

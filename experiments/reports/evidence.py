@@ -16,10 +16,9 @@ from tff_mf.base.errors import InputError, InputValueError
 from ..output.files import file_hash
 from ..output.typed import Record
 from ..runs import names, results, statements
-from ..runs.folders import read_evaluated
+from ..runs.folders import RunRecord, read_evaluated, read_record
 from ..runs.ledger import LedgerRecord, Rules, cohort_digest, read_ledger
 from ..runs.results import ALSO_TRAINING, HARMLESS, NOT_TRAINING, Metrics, read_metrics
-from ..runs.run_record import RunRecord, read_record
 from ..runs.statements import Claim, Reason
 from ..sampling import ObservedParticipation
 

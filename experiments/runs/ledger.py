@@ -7,7 +7,6 @@ import contextlib
 import dataclasses
 import datetime
 import hashlib
-import itertools
 import json
 import os
 import pathlib
@@ -495,25 +494,13 @@ def refusal(schema: tff_mf.Participation, past: Sequence[int], round_number: int
 
     Example:
         >>> refusal(tff_mf.MinSep(min_sep=3, max_participations=2), [1], 3)
-        'took part in round 1: min_sep=3'
-        >>> refusal(tff_mf.FixedEpoch(min_sep=3, max_participations=3), [1], 8)
-        'took part in round 1: with min_sep=3 it may come in rounds 4, 7 after it'
+        'took part in rounds 1, which MinSep(min_sep=3, max_participations=2) does not allow together with round 3'
     """
-    others = [number for number in past if number != round_number]
-    b, k = schema.min_sep, schema.max_participations
-    if len(others) + 1 > k:
-        return f"took part in {len(others)} rounds: max_participations={k}"
-    near = [number for number in others if abs(round_number - number) < b]
-    if near:
-        return f"took part in round {near[0]}: min_sep={b}"
-    rounds = sorted((*others, round_number))
-    if any(later - sooner < b for sooner, later in itertools.pairwise(rounds)):
-        return f"took part in rounds {others}, which {schema!r} does not allow together with round {round_number}"
-    in_place = all((each - rounds[0]) % b == 0 for each in rounds) and rounds[-1] - rounds[0] <= (k - 1) * b
-    if isinstance(schema, tff_mf.FixedEpoch) and not in_place:
-        places = ", ".join(str(rounds[0] + index * b) for index in range(1, k))
-        return f"took part in round {others[0]}: with min_sep={b} it may come in rounds {places} after it"
-    return ""
+    rounds = sorted({*past, round_number})
+    if schema.allows(rounds):
+        return ""
+    others = ", ".join(str(number) for number in rounds if number != round_number)
+    return f"took part in rounds {others}, which {schema!r} does not allow together with round {round_number}"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

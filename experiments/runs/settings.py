@@ -21,9 +21,8 @@ from tff_mf.planning import MechanismSetting, by_name, check_level, check_restar
 from tff_mf.problem.grids import FEWEST_BITS, MOST_BITS
 
 from ..output import console, files, typed
-from ..output.typed import Count, NonNegative, Number, OpenUnit, Part, Positive, Record, Size, Whole
+from ..output.typed import Count, Number, Part, Positive, Record, Size, Whole, check_same
 from ..sampling import DEFAULT, PARAMETERS, SAMPLINGS, SECRET, SamplingSettings, parameters_of
-from .folders import check_same
 from .names import RUN_JSON, SETTINGS_TOML
 from .signal_to_noise import proposed_rate
 
@@ -52,7 +51,7 @@ TEST_EXAMPLES = 20_000
 FILES = ("mechanism", "dataset")
 _OF_MODEL = ("vocab_size", "embedding_size", "units")
 # Of a plan, as the settings have them.
-_AS_IN_PLAN = ("rounds", "delta", "clip_norm", "restart_every", "adaptive_count_stddev")
+_AS_IN_PLAN = ("rounds", "delta", "clip_norm", "restart_every")
 # NumPy's and Python's generators, which TFF seeds, take 32 bits.
 _Seed = Annotated[int, Meta(ge=0, le=2**32 - 1)]
 # TensorFlow makes room at once for a whole batch, and for all examples that it shuffles.
@@ -80,7 +79,7 @@ class PrivacySettings(Record, kw_only=True):
         groups: Number of groups of clients; of `cyclic-poisson`, as many as bands.
         epsilon: Largest ε of the whole run; or a noise multiplier.
         noise_multiplier: σ: standard deviation of Z divided by the clip norm, for the cohort.
-        clip_norm: Bound ζ on the L2 norm of a client's update; the first one, if it adapts.
+        clip_norm: Bound ζ on the L2 norm of a client's update.
     """
 
     delta: Number
@@ -150,12 +149,6 @@ class RunSettings(PrivacySettings, kw_only=True):
             sampling amplifies ε; otherwise they follow from the seed, and are logged.
         grid: Bits of the clip norm in the integers that updates, sums and noise are; `auto`, or `none` for floating
             point, whose low bits can give clients away.
-        adaptive_clipping: Part of the updates, in (0, 1), that shall be below the clip norm, which follows them at each
-            restart of the noise; the clip norm stays if not given.
-        adaptive_count_stddev: With `adaptive_clipping`: standard deviation of the noised counts that this releases, for
-            the cohort; they are part of ε.
-        adaptive_learning_rate: With `adaptive_clipping`: η; at a restart the clip norm is multiplied by
-            exp(η·(adaptive_clipping − part seen below it)).
         zeroing: Updates with an entry of larger magnitude are set to zero; `None` zeroes none. The bound is fixed: each
             client's update is judged by itself, so that the sensitivity stays the same.
         algorithm: `fed-avg`: clients train, and send what changed; or `fed-sgd`: they send the mean gradient over
@@ -201,9 +194,6 @@ class RunSettings(PrivacySettings, kw_only=True):
     max_participations: Whole | None = None
     secret_cohorts: bool = False
     grid: Whole | str = AUTO
-    adaptive_clipping: OpenUnit | None = None
-    adaptive_count_stddev: Number | None = None
-    adaptive_learning_rate: NonNegative = 1.0
     zeroing: Positive | None = None
     algorithm: str = "fed-avg"
     model: str = "lstm"
@@ -240,7 +230,6 @@ class RunSettings(PrivacySettings, kw_only=True):
         # Refuses its parameters.
         self.sampling_settings()
         self._check_secret_cohorts()
-        self._check_adaptive_clipping()
 
     def _check_secret_cohorts(self) -> None:
         if self.secret_cohorts and self.sampling not in SECRET:
@@ -262,22 +251,9 @@ class RunSettings(PrivacySettings, kw_only=True):
             remedy = "leave one out" if only is None or chosen is True else f"set it to {only!r}"
             raise InputValueError(f"{other}={value!r} does not go with {beside}, {why}; {remedy}.")
 
-    def _check_adaptive_clipping(self) -> None:
-        """Raises unless the counts of adaptive clipping are accounted for if they are released, and only then."""
-        if self.adaptive_clipping is None and self.adaptive_learning_rate != 1.0:
-            raise InputValueError(
-                f"adaptive_learning_rate={self.adaptive_learning_rate!r} needs adaptive_clipping, the part of the "
-                "updates that shall be below the clip norm."
-            )
-        if (self.adaptive_clipping is None) != (self.adaptive_count_stddev is None):
-            raise InputValueError(
-                f"adaptive_clipping={self.adaptive_clipping!r} goes with adaptive_count_stddev="
-                f"{self.adaptive_count_stddev!r}, the noise of the counts, which are part of ε: give both or neither."
-            )
-
     def check(self) -> None:
         """Refuses what can be refused before anything is optimized, trained or written."""
-        check_restarts(self.rounds, self.restart_every, self.adaptive_count_stddev)
+        check_restarts(self.rounds, self.restart_every, None)
         if self.chosen_grid() is not None and self.mechanism == "dense":
             # Before a search of hours.
             bands = self.mechanism_setting().searched_rounds
@@ -337,7 +313,6 @@ class RunSettings(PrivacySettings, kw_only=True):
             noise_multiplier=self.noise_multiplier,
             insecure_seed=insecure_seed,
             restart_every=self.restart_every,
-            adaptive_count_stddev=self.adaptive_count_stddev,
             grid=grid,
             dimension=None if grid is None else self.dimension,
             clip_norm=self.clip_norm,
@@ -385,15 +360,12 @@ _WORDS = {
 }
 _CONSTANT = "which weights all updates since the last restart by the present rate, and needs a constant one"
 _ONE_GRADIENT = "with which a client sends one gradient and takes no steps of its own"
-_SUMS_ALONE = "with which nothing may depend on who was drawn but the noised sums"
 # Words of a field, another field, its one value that goes with them, and why no other does.
 _GOES_WITH: Sequence[tuple[str, Sequence[Any], str, Any, str]] = (
     ("server_optimizer", ("dp-ftrl",), "server_warmup", 0, _CONSTANT),
     ("server_optimizer", ("dp-ftrl",), "server_cooldown", 0, _CONSTANT),
-    ("server_learning_rate", (PROPOSED,), "adaptive_clipping", None, "which is for a fixed clip norm"),
     ("algorithm", ("fed-sgd",), "client_epochs", 1, _ONE_GRADIENT),
     ("algorithm", ("fed-sgd",), "client_learning_rate", 1.0, _ONE_GRADIENT),
-    ("secret_cohorts", (True,), "adaptive_clipping", None, _SUMS_ALONE),
     ("secret_cohorts", (True,), "restart_every", None, "with which no theorem here covers it"),
     ("secret_cohorts", (True,), "search", None, "with which no theorem here covers it"),
     ("search", (None,), "search_runs", "logarithmic", "and nothing is drawn"),

@@ -5,7 +5,7 @@ import json
 import tff_mf
 from tff_mf.experiments import reports
 from tff_mf.experiments.runs import ledger, names
-from tff_mf.experiments.runs.run_record import read_record
+from tff_mf.experiments.runs.folders import read_record
 from tff_mf.experiments.sampling import SECRET, SamplingSettings
 
 ROUNDS, CLIENTS, STOPPED = 6, 12, 3

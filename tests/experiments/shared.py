@@ -102,7 +102,7 @@ def of_plan(plan: tff_mf.Plan) -> dict[str, Any]:
     kinds = {tff_mf.SingleParticipation: "single", tff_mf.FixedEpoch: "fixed-epochs"}
     numbers = {"min_sep": schema.min_sep, "max_participations": schema.max_participations}
     return {
-        **{name: getattr(plan, name) for name in (*same, "adaptive_count_stddev")},
+        **{name: getattr(plan, name) for name in same},
         "grid": "none" if plan.grid_bits is None else plan.grid_bits,
         "sampling": kinds.get(type(schema), "min-sep"),
         **({} if isinstance(schema, tff_mf.SingleParticipation) else numbers),

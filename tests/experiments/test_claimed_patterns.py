@@ -147,14 +147,19 @@ def test_cohorts_are_of_the_schema_that_their_sampler_names(kind, min_sep, clien
 
 
 @given(st.lists(st.sets(st.integers(0, 11), max_size=4).map(sorted), min_size=1, max_size=3), schemas)
-def test_what_was_observed_is_within_a_schema_if_every_pattern_is(patterns, schema):
-    """From a log and from a plan, and never by chance: four numbers say whether clients kept their place."""
+def test_a_plan_of_cohorts_is_made_exactly_if_every_pattern_is_of_its_schema(patterns, schema):
     seen = sampling.ObservedParticipation.of(patterns)
-    assert seen.within(schema) == all(is_of(schema, tuple(each)) for each in patterns)
     indices = np.full((12, len(patterns)), -1)
     for client, rounds in enumerate(patterns):
         indices[rounds, client] = client
     everything = tff_mf.MinSep(min_sep=1, max_participations=12)
-    plan = sampling.CohortPlan(client_ids=tuple("abc"[: len(patterns)]), participation=everything, indices=indices)
+    clients = tuple("abc"[: len(patterns)])
+    try:
+        sampling.CohortPlan(client_ids=clients, participation=schema, indices=indices)
+        planned = True
+    except tff_mf.InputError:
+        planned = False
+    assert planned == all(is_of(schema, tuple(each)) for each in patterns)
+    plan = sampling.CohortPlan(client_ids=clients, participation=everything, indices=indices)
     assert plan.observed() == seen
     assert (plan.observed().common_step, plan.observed().span) == (seen.common_step, seen.span)

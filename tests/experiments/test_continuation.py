@@ -14,7 +14,7 @@ import tff_mf
 from tff_mf.base.errors import InputError
 from tff_mf.experiments import reports
 from tff_mf.experiments.output import files
-from tff_mf.experiments.runs import folders, ledger, run_record
+from tff_mf.experiments.runs import folders, ledger
 from tff_mf.experiments.runs.ledger import Rules
 from tff_mf.experiments.runs.settings import RunSettings
 
@@ -108,14 +108,14 @@ def test_noise_and_rate_are_those_that_the_run_began_with(folder):
     record = json.loads((folder / "run.json").read_text())
     own = {"settings": msgspec.to_builtins(settings), "server_learning_rate": 0.1 + 0.2}
     (folder / "run.json").write_text(json.dumps({**record, **own}))
-    found = run_record.read_record(folder)
+    found = folders.read_record(folder)
     assert found.settings == settings
     assert (found.training.epsilon, found.training.noise_multiplier) == (None, 5.0)
     assert (found.training.server_learning_rate, found.training.grid) == (0.1 + 0.2, "none")
     (folder / "run.json").write_text(json.dumps({**record, **own, "server_learning_rate": None}))
     with pytest.raises(InputError, match="server_learning_rate=None"):
-        run_record.read_record(folder)
-    assert run_record.begun_record(folder / "none") is None
+        folders.read_record(folder)
+    assert folders.begun_record(folder / "none") is None
 
 
 def test_a_plan_or_an_artifact_that_was_changed_on_disk_is_refused(folder):

@@ -14,7 +14,7 @@ import tff_mf
 from tff_mf.base import strict_json
 from tff_mf.experiments import reports
 from tff_mf.experiments.output import typed
-from tff_mf.experiments.runs import names, results, run_record
+from tff_mf.experiments.runs import folders, names, results
 from tff_mf.experiments.runs.ledger import Rules
 
 
@@ -106,7 +106,7 @@ def test_metrics_are_read_as_they_were_written(tmp_path_factory, rows):
 def test_run_json_of_another_version_is_refused_by_the_version(tmp_path):
     (tmp_path / names.RUN_JSON).write_text(json.dumps({"version": 2}))
     with pytest.raises(tff_mf.InputError, match="version=2"):
-        run_record.read_record(tmp_path)
+        folders.read_record(tmp_path)
 
 
 @pytest.mark.parametrize("name", [names.RUN_JSON, names.LEDGER])
@@ -119,6 +119,6 @@ def test_a_folder_with_a_pipe_in_it_is_not_read(tmp_path, name):
 
 def test_noise_restarts_after_every_so_many_rounds(tmp_path):
     run_folders.start(tmp_path, restart_every=3)
-    rules = Rules.of(run_record.read_record(tmp_path).plan)
+    rules = Rules.of(folders.read_record(tmp_path).plan)
     assert [number for number in range(1, 10) if rules.restarts_in(number)] == [4, 7]
     assert rules.divisor == 2

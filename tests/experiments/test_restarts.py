@@ -1,4 +1,4 @@
-"""Runs whose noise restarts, adaptive clipping and adaptive servers: their ε, their files, and how they resume."""
+"""Runs whose noise restarts, counts of adaptive clipping, and servers that restart too: their ε and their files."""
 
 import json
 import types
@@ -19,7 +19,6 @@ from .shared import checked, critical, invoke, small_settings
 SCHEMA = tff_mf.MinSep(min_sep=2, max_participations=4)
 SETTING = {"rounds": 9, "sampling": SCHEMA, "delta": 1e-6, "clients_per_round": 3, "cohort": 30}
 CONSTANT = {"server_warmup": 0.0, "server_cooldown": 0.0}
-ADAPTIVE = {**CONSTANT, "adaptive_clipping": 0.5, "adaptive_learning_rate": 2.0}
 FLAGS = [
     *("--rounds", "6", "--clients-per-round", "3", "--min-sep", "2", "--max-participations", "3", "--delta", "1e-6"),
     *("--mechanism", "tree-online", "--set", "model=conv", "--set", "vocab_size=100"),
@@ -115,24 +114,21 @@ def test_the_error_of_restarts_is_that_of_the_noise_they_draw():
     assert found == pytest.approx(exact * 5.0 / 30, rel=1e-9)
 
 
-def test_settings_and_plan_agree_on_adaptive_clipping_or_nothing_is_built():
-    counted, plain = plan(noise_multiplier=1.0, adaptive_count_stddev=3.0), plan(noise_multiplier=1.0)
-    for settings, privacy in (
-        (small_settings(counted, **ADAPTIVE), plain),
-        (small_settings(plain, **CONSTANT), counted),
-    ):
-        with pytest.raises(tff_mf.InputError, match=r"adaptive_count_stddev=.* differs from the plan"):
-            settings.resolved(privacy, 1.0)
+def test_a_plan_with_counts_that_no_training_here_releases_is_refused(small_data, tmp_path):
+    counted = plan(noise_multiplier=5.0, adaptive_count_stddev=20.0)
+    settings = small_settings(counted, **CONSTANT)
+    with pytest.raises(tff_mf.InputError, match="the aggregator has no adaptive_clipping"):
+        train.run(settings, counted, data=small_data, out=tmp_path)
 
 
 def test_the_run_adds_the_noise_that_its_plan_accounts_for():
-    privacy = plan(noise_multiplier=5.0, adaptive_count_stddev=20.0)
-    settings = small_settings(privacy, **ADAPTIVE)
+    privacy = plan(noise_multiplier=5.0)
+    settings = small_settings(privacy, **CONSTANT)
     task = next_word.build_task(settings, [f"word{number}" for number in range(60)])
     _, aggregator = next_word.build_process(settings, privacy, task)
     found = aggregator.dp_event(9, SCHEMA).noise_multiplier
     # Of the clients that train: a tenth of the cohort, with a tenth of its noise.
-    assert found == pytest.approx(of_python(0.5, 2.0).effective_noise_multiplier, rel=1e-6)
+    assert found == pytest.approx(of_python(0.5, None).effective_noise_multiplier, rel=1e-6)
 
 
 def test_the_momentum_of_dp_ftrl_starts_anew_at_a_restart_and_that_of_sgd_does_not():
@@ -154,12 +150,10 @@ def test_the_momentum_of_dp_ftrl_starts_anew_at_a_restart_and_that_of_sgd_does_n
 
 @pytest.fixture(scope="module")
 def by_command(small_data, tmp_path_factory):
-    """A run with adaptive clipping by command, whose noise is random, in TOML and in flags."""
-    root = tmp_path_factory.mktemp("adaptive")
+    """A run with restarts by command, whose noise is random, in TOML and in flags."""
+    root = tmp_path_factory.mktemp("restarts")
     config = root / "run.toml"
-    config.write_text(
-        "[run]\nrestart_every = 2\nadaptive_clipping = 0.5\nadaptive_count_stddev = 6.0\nnoise_multiplier = 8.0\n"
-    )
+    config.write_text("[run]\nrestart_every = 2\nnoise_multiplier = 8.0\n")
     out = root / "run"
     flags = ["--dataset", f"sqlite:{small_data}", "--config", str(config), "--set", "cohort=6", "--out", str(out)]
     done = invoke("train", "--force", *FLAGS, *flags, "--json")
@@ -167,17 +161,16 @@ def by_command(small_data, tmp_path_factory):
     return types.SimpleNamespace(out=out, summary=json.loads(done.stdout))
 
 
-def test_all_files_of_a_run_state_the_epsilon_of_restarts_and_counts(by_command):
+def test_all_files_of_a_run_state_the_epsilon_of_restarts(by_command):
     schema = tff_mf.MinSep(min_sep=2, max_participations=3)
     sums = tff_mf.guarantee(tff_mf.Tree(2, variant="online"), 6, schema, noise_multiplier=8.0, restart_every=2)
-    counts = tff_mf.adaptive_clipping_guarantee(6, schema, count_stddev=6.0)
-    expected = tff_mf.compose_guarantees(sums, counts).epsilon(1e-6)
+    expected = sums.epsilon(1e-6)
     out = by_command.out
     assert critical(out) == []
     planned, realised = (reports.read(out / name) for name in ("planned.json", "report.json"))
     assert planned.planned.epsilon == pytest.approx(expected, rel=1e-9)
     assert planned.planned.epsilon >= expected
-    assert (realised.plan["adaptive_count_stddev"], realised.plan["restart_every"]) == (6.0, 2)
+    assert realised.plan["restart_every"] == 2
     assert by_command.summary["claim"] == realised.as_json()["claim"]
     assert realised.planned.epsilon == pytest.approx(expected, rel=1e-9)
     said = planned.headline

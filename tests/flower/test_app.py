@@ -23,7 +23,7 @@ from tff_mf.experiments.runs.ledger import read_ledger
 from .fleet import Fleet
 
 
-@pytest.mark.parametrize("name", ["__main__", "clipping", "cohorts", "mods", "settings", "strategy", "updates"])
+@pytest.mark.parametrize("name", ["__main__", "clipping", "cohorts", "mods", "strategy", "updates"])
 def test_examples_of_docstrings(name):
     assert doctest.testmod(importlib.import_module(f"tff_mf.experiments.flower.{name}")).failed == 0
 
