@@ -32,7 +32,6 @@ from .sampling import SamplingSettings
 if TYPE_CHECKING:
     import tensorflow as tf
 
-    from tff_mf.frameworks import keras
 
 Examples = tuple[np.ndarray, np.ndarray]
 
@@ -369,7 +368,7 @@ def compiled_network(settings: CentralSettings, shape: Sequence[int]) -> "tf.ker
 class _States(folders.Checkpoints):
     """The states of a training after its epochs, of which only the newest is kept."""
 
-    def save(self, round_number: int, state: "keras.Training", about: Mapping[str, Any]) -> None:
+    def save(self, round_number: int, state: Any, about: Mapping[str, Any]) -> None:
         """Saves the training after an epoch, with facts about it, and deletes the earlier states."""
         state.save(self.path(round_number), about=about)
         self.keep_newest()

@@ -225,6 +225,20 @@ def test_nobody_is_forgotten_over_a_restart(tmp_path):
     ]
 
 
+def test_a_round_is_recorded_as_released_only_once_its_state_is_saved(tmp_path):
+    kept = Kept()
+    kept.stops = True
+    with opened(tmp_path / "run") as guarded:
+        guarded.resume(kept)
+        guarded.begin(["a"])
+        with pytest.raises(StoppedError):
+            guarded.finish(None)
+        assert book_of(tmp_path / "run").released == {}
+    # It was saved all the same, so that it may have been seen.
+    with opened(tmp_path / "run") as guarded:
+        assert (guarded.resume(kept), guarded.last_released) == (1, 1)
+
+
 def test_threads_that_begin_at_once_get_a_round_each(tmp_path):
     together, numbers = threading.Barrier(6), []
     with opened(tmp_path / "run") as guarded:
