@@ -297,17 +297,6 @@ def run(
             return _train(prepared, training, on_round=on_round, execution=execution)
 
 
-def read_vocabulary(folder: pathlib.Path) -> list[str]:
-    """Returns the words of a run's or a bundle's model."""
-    try:
-        words = json.loads((folder / VOCABULARY).read_text(encoding="utf-8"))
-        if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
-            raise ValueError("it is not a list of words")
-        return words
-    except (OSError, ValueError, RecursionError) as error:
-        raise InputValueError(f"run={str(folder)!r}: {VOCABULARY} is missing or damaged: {error}") from error
-
-
 def write(run: pathlib.Path, out: pathlib.Path, *, population: int | None = None, **more: Any) -> export.Exported:
     """Writes the bundle of a run of `tff-mf train`, or nothing if it fails: see `export.write`.
 
@@ -317,7 +306,7 @@ def write(run: pathlib.Path, out: pathlib.Path, *, population: int | None = None
         population: Number of devices that can take part, if it is known, for the report.
         more: Other arguments of `export.write`.
     """
-    record, vocabulary = reports.read_record(run), read_vocabulary(run)
+    record, vocabulary = reports.read_record(run), results.read_vocabulary(run)
     # Keys that are known are for tests of the run alone.
     record = msgspec.structs.replace(record, plan=dataclasses.replace(record.plan, insecure_seed=None))
 
@@ -361,7 +350,7 @@ def write_model(run: pathlib.Path, out: pathlib.Path) -> dict[str, Any]:
         `parameters`, `headline` of the report, and the reason if there is no file for TensorFlow Lite.
     """
     export.check_trained(run)
-    settings, vocabulary = reports.read_record(run).training, read_vocabulary(run)
+    settings, vocabulary = reports.read_record(run).training, results.read_vocabulary(run)
     report = reports.read(run / REPORT)
     keras_model = build_keras_model(settings, vocabulary=vocabulary)
     trainable, _ = results.read_model(run)

@@ -18,7 +18,7 @@ pytest.importorskip("tensorflow_federated")
 
 from tff_mf.base import checkpoint_files
 from tff_mf.experiments import central, compare, reports
-from tff_mf.experiments.runs import ledger, results
+from tff_mf.experiments.runs import ledger, names, results
 from tff_mf.experiments.runs.settings import PRESETS, resolve
 
 INPUTS = 150 * int(os.environ.get("TFF_MF_FUZZ", "1"))
@@ -161,7 +161,7 @@ READERS: dict[str, Callable[[pathlib.Path], Reader]] = {
     "ledger": lambda folder: (lines(ENTRIES), ledger.read_ledger),
     "vocabulary": lambda folder: (
         b'["the", "of", "a"]',
-        as_file(folder, train.VOCABULARY, train.read_vocabulary),
+        as_file(folder, names.VOCABULARY, results.read_vocabulary),
     ),
     "plan": of_plans,
     "record": of_runs("run.json", reports.read_record),

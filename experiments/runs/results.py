@@ -17,7 +17,7 @@ from tff_mf.base.errors import InputValueError
 
 from ..output import files
 from ..output.typed import Number, Record
-from .names import MODEL
+from .names import MODEL, VOCABULARY
 
 ROUND, SECONDS = "round", "seconds"
 LOSS, ACCURACY = "loss", "accuracy_without_out_of_vocab_or_end_of_sentence"
@@ -249,3 +249,14 @@ def read_model(folder: pathlib.Path, file: str = MODEL) -> tuple[dict[str, np.nd
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise InputValueError(f"run={str(folder)!r}: {file} is missing or damaged: {reason}. Put it back.") from error
+
+
+def read_vocabulary(folder: pathlib.Path) -> list[str]:
+    """Returns the words of a run's or a bundle's model."""
+    try:
+        words = json.loads((folder / VOCABULARY).read_text(encoding="utf-8"))
+        if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+            raise ValueError("it is not a list of words")
+        return words
+    except (OSError, ValueError, RecursionError) as error:
+        raise InputValueError(f"run={str(folder)!r}: {VOCABULARY} is missing or damaged: {error}") from error
