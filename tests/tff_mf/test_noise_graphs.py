@@ -59,7 +59,7 @@ def test_no_matrix_is_part_of_the_graph():
 
 def test_keys_find_room_beyond_the_first_capacity(monkeypatch):
     monkeypatch.setattr(_state, "_FIRST_CAPACITY", 3)
-    for mechanism, rounds, capacity in ((BLT, 8, 12), (tff_mf.Tree(8), 8, 8), (tff_mf.Tree(3), 3, 3)):
+    for mechanism, rounds, capacity in ((BLT, 8, 12), (tff_mf.Tree(8), 8, 8)):
         run = Run(ENGINES["tensorflow"], mechanism, rounds, dimension=4)
         run.assert_is_the_inverse_times_z()
         assert run.state.keys.shape == (capacity, 2)
