@@ -6,11 +6,14 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import tff_mf
 from tests.tff_mf import balls_in_bins_oracle as oracle
 from tests.tff_mf.samplings import bins_level
 from tff_mf.accounting import BallsInBinsEstimator, balls_in_bins_gram
+from tff_mf.accounting import _bins_moments as bounds
 from tff_mf.accounting._bins_moments import Moments, _proven, central_moments, dominating_pair, moment_delta
 from tff_mf.accounting.balls_in_bins import Add, Remove, Sampler, Tilts
 from tff_mf.accounting.betting import best_bets, gaussian_delta, mean_is_at_most
@@ -90,6 +93,43 @@ def test_the_deterministic_bound_is_above_quadrature(remove, sigma, delta):
         assert min(ratios) < 1.1
 
 
+@pytest.mark.parametrize("remove", [True, False])
+@pytest.mark.parametrize("near", [1e-2, 1e-6])
+def test_a_polynomial_is_above_the_integrand_everywhere_by_what_is_added_to_it(remove, near):
+    """Between few points, and of polynomials that are not above it at all: p + s·(1 + u⁴), beyond the points too."""
+    generator, proved = np.random.default_rng(0), 0
+    pair = dominating_pair(covariance(3, 2.0), relative_error=0.0)
+    moments = Moments.of(pair)
+    for _ in range(60):
+        epsilon, below = generator.uniform(0.1, 2.5), 0.0 if remove else bounds._smallest(pair, near * 1e-3)[0]
+        points = bounds._points(pair, moments, epsilon, below, int(generator.integers(8, 200)))
+        heights = bounds._integrand(pair, epsilon, points, below, remove=remove)
+        coefficients = bounds._program(moments, points, heights, near) * generator.uniform(0.2, 1.2, 5)
+        found = _proven(moments, coefficients, points, heights, below, remove)
+        if found == math.inf:
+            continue
+        proved += 1
+        expected = moments.values @ coefficients + moments.errors @ np.abs(coefficients)
+        slack = (found - expected) / (1 + moments.values[-1] + moments.errors[-1])
+        z = np.concatenate([np.geomspace(1e-9, 3 * points[-1], 20_000), np.linspace(0, 3 * points[-1], 20_000)])
+        above = np.polynomial.polynomial.polyval((z - 1) / moments.scale, coefficients)
+        above += slack * (1 + ((z - 1) / moments.scale) ** 4)
+        assert np.all(above >= bounds._integrand(pair, epsilon, z, below, remove=remove) * (1 - 1e-9) - 1e-18)
+    assert proved > 20
+
+
+@pytest.mark.parametrize("chance", [1e-2, 1e-5, 1e-8])
+def test_values_of_z_below_the_smallest_are_as_rare_as_is_claimed(chance):
+    pair = dominating_pair(covariance(2, 1.0), relative_error=0.0)
+    axis = np.linspace(-9, 9, 1201)
+    weights = np.exp(-axis * axis / 2) / math.sqrt(2 * math.pi) * (axis[1] - axis[0])
+    vectors = np.stack([each.ravel() for each in np.meshgrid(axis, axis, indexing="ij")], axis=1) @ pair.root.T
+    rare, claimed = bounds._smallest(pair, chance)
+    exact = np.outer(weights, weights).ravel()[np.exp(vectors - pair.variances / 2).mean(axis=1) < rare].sum()
+    # Jensen's inequality loses something, and no more than half of the logarithm.
+    assert chance**2 < exact <= claimed * 1.01 <= chance * 1.02
+
+
 @pytest.mark.parametrize("wrong", [math.nan, math.inf])
 def test_a_polynomial_that_cannot_be_verified_bounds_nothing(wrong):
     moments = Moments.of(dominating_pair(covariance(3, 4.0), relative_error=0.0))
@@ -157,15 +197,18 @@ def test_the_range_bounds_every_value_of_a_fine_grid(remove):
     assert values.max() <= direction.most(2.0) <= 1.05 * values.max()
 
 
-@pytest.mark.parametrize("error", [0.0, 1e-6])
-def test_the_dominating_pair_is_above_k_in_every_entry(error):
-    gram = balls_in_bins_gram(BLT, 40, bins=8)
+@given(st.integers(1, 6), st.integers(1, 8), st.sampled_from([0.0, 1e-12, 1e-6]), st.integers(0, 2**32 - 1))
+def test_the_dominating_pair_is_above_k_in_every_entry(bins, rank, error, seed):
+    """In exact fractions, also of matrices that are singular."""
+    columns = np.random.default_rng(seed).uniform(0.1, 2.0, (rank, bins))
+    gram = columns.T @ columns
     pair = dominating_pair(gram, relative_error=error)
     root = [[Fraction(value) for value in row] for row in pair.root]
-    for i in range(8):
-        for j in range(8):
+    for i in range(bins):
+        for j in range(bins):
             product = sum(x * y for x, y in zip(root[i], root[j], strict=True))
             assert product + Fraction(pair.common) >= Fraction(gram[i, j]) * (1 + Fraction(error))
+            assert abs(product - Fraction(pair.covariance[i, j])) <= Fraction(pair.rounding)
 
 
 def test_a_bet_is_lost_where_the_claim_is_false():
