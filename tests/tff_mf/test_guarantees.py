@@ -65,6 +65,15 @@ def test_epsilon_is_a_tight_upper_bound(delta, mu):
         assert exact_delta(smaller, mu) > delta
 
 
+@given(st.one_of(st.floats(-324, -307), st.floats(-300, -0.01)), any_mus)
+@example(-317.0, 0.0277)
+def test_delta_is_a_tight_upper_bound(exponent, mu):
+    """Also where floats have few digits."""
+    epsilon = gaussian.epsilon_from_delta(max(10.0**exponent, 5e-324), mu)
+    delta, exact = gaussian.delta_from_epsilon(epsilon, mu), exact_delta(epsilon, mu)
+    assert exact <= delta <= exact * (1 + 1e-6) + 2e-323
+
+
 @given(any_deltas, epsilons)
 @example(0.99, 1e5)
 @example(1e-300, 1e-6)

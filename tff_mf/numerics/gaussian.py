@@ -71,7 +71,7 @@ def delta_from_epsilon(epsilon: float, mu: float) -> float:
     """Returns a δ for which the release is (ε, δ)-DP: the smallest, to 1e-12 relative.
 
     Formal guarantee: the result is not below the true δ, including all rounding errors. If δ is smaller than any float,
-    it is the smallest float.
+    it is one of the smallest floats.
 
     Args:
         epsilon: ε, at least 0.
@@ -86,7 +86,8 @@ def delta_from_epsilon(epsilon: float, mu: float) -> float:
     if mu == math.inf:
         return 1.0
     log = _log_delta(epsilon, mu, slack=_SLACK)
-    return min(1.0, max(math.exp(log) * (1 + _SLACK * (2 + abs(log))), 5e-324))
+    # Numbers below 2⁻¹⁰²² have absolute rounding errors; larger ones do not change.
+    return min(1.0, math.exp(log) * (1 + _SLACK * (2 + abs(log))) + 1e-323)
 
 
 def epsilon_from_delta(delta: float, mu: float) -> float:
