@@ -4,6 +4,7 @@ What a search costs is in tests/tff_mf/test_search.py.
 """
 
 import collections
+import itertools
 import json
 import math
 import os
@@ -103,7 +104,10 @@ def assert_published(out, drawn):
     assert reports.check(out / "selected").problems == []
 
 
-def test_the_best_run_is_published_alone_and_nothing_is_said_of_others(spec, tmp_path, at_once, typed):
+def test_the_best_run_is_published_alone_and_nothing_is_said_of_others(spec, tmp_path, at_once, typed, monkeypatch):
+    rates = itertools.cycle(RATES)
+    monkeypatch.setattr(tff_mf.Search, "draw", lambda self: 5)
+    monkeypatch.setattr(search.secrets, "choice", lambda values: next(rates))
     status, out, err = typed("compare", str(spec), "--out", "out")
     assert status == 0, err
     assert "accuracy" not in err
@@ -115,7 +119,22 @@ def test_the_best_run_is_published_alone_and_nothing_is_said_of_others(spec, tmp
     assert_published(tmp_path / "out", json.dumps({"runs": drawn}))
     # Asked again, it says the same, and draws nothing.
     again = typed("compare", str(spec), "--out", "out")
-    assert (again[:2], len(at_once)) == ((0, out), len(runs))
+    assert (again[:2], len(at_once), len(runs)) == ((0, out), 5, 5)
+
+
+def test_once_a_run_is_selected_none_is_trained_or_selected_again(spec, tmp_path, at_once, monkeypatch):
+    def stop(*given, **more):
+        raise shared.StoppedError
+
+    with monkeypatch.context() as stopped:
+        stopped.setattr(search, "page", stop)
+        with pytest.raises(shared.StoppedError):
+            search.run_search(spec, tmp_path / "out")
+    record, done, drawn = tmp_path / "out" / "selected" / names.RUN_JSON, len(at_once), drawn_runs(tmp_path / "out")
+    selected = record.read_bytes()
+    search.run_search(spec, tmp_path / "out")
+    assert (record.read_bytes(), len(at_once)) == (selected, done)
+    assert_published(tmp_path / "out", drawn)
 
 
 PROGRAM = f"""
