@@ -122,14 +122,18 @@ def test_the_best_run_is_published_alone_and_nothing_is_said_of_others(spec, tmp
     assert (again[:2], len(at_once), len(runs)) == ((0, out), 5, 5)
 
 
-def test_once_a_run_is_selected_none_is_trained_or_selected_again(spec, tmp_path, at_once, monkeypatch):
+def stopped_before_its_end(spec, out, monkeypatch):
     def stop(*given, **more):
         raise shared.StoppedError
 
     with monkeypatch.context() as stopped:
         stopped.setattr(search, "page", stop)
         with pytest.raises(shared.StoppedError):
-            search.run_search(spec, tmp_path / "out")
+            search.run_search(spec, out)
+
+
+def test_once_a_run_is_selected_none_is_trained_or_selected_again(spec, tmp_path, at_once, monkeypatch):
+    stopped_before_its_end(spec, tmp_path / "out", monkeypatch)
     record, done, drawn = tmp_path / "out" / "selected" / names.RUN_JSON, len(at_once), drawn_runs(tmp_path / "out")
     selected = record.read_bytes()
     search.run_search(spec, tmp_path / "out")
@@ -235,13 +239,14 @@ def test_no_run_at_all_is_said_and_never_drawn_again(spec, tmp_path, at_once, ty
     text = spec.read_text().replace("search = 4.0\n", 'search = 4.0\nsearch_runs = "poisson"\n')
     spec.write_text(text)
     monkeypatch.setattr(tff_mf.Search, "draw", lambda self: 0)
+    stopped_before_its_end(spec, tmp_path / "out", monkeypatch)
+    monkeypatch.setattr(tff_mf.Search, "draw", None)
     status, out, _ = typed("compare", str(spec), "--out", "out")
     assert (status, at_once) == (0, [])
     assert "No run was drawn, and nothing is released" in " ".join(out.split())
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
         *(".comparison", ".lock", "comparison.json", "comparison.md"),
     ]
-    monkeypatch.setattr(tff_mf.Search, "draw", None)
     assert typed("compare", str(spec), "--out", "out")[:2] == (0, out)
 
 
