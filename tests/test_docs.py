@@ -29,8 +29,8 @@ DOCS = HERE / "docs"
 PAGES = sorted([HERE / "README.md", *DOCS.glob("*.md")])
 # Programs that need the file that their page shows (tests/tff_mf/test_adding_a_mechanism.py runs them).
 RUN_ELSEWHERE = {"adding-a-mechanism.md-0", "adding-a-mechanism.md-1", "adding-a-mechanism.md-2"}
-# Calibrations of ten seconds, of functions that tests/tff_mf/test_balls_in_bins.py and tests/tff_mf/central call.
-LONG = {"amplification.md-0", "frameworks.md-1"}
+# A calibration of ten seconds, of functions that other tests call.
+LONG = {"amplification.md-0"}
 # For a quick run in CI: what stands in a block, and what takes its place.
 SHORTER = {
     "README.md-0": ("rounds=30", "rounds=3"),
