@@ -4,7 +4,7 @@ Every statistical test has a false alarm below `CHANCE`, and there are fewer tha
 its claim after whitening: row t of C·n / σ is standard normal, and independent of all other rows.
 """
 
-import dataclasses
+import functools
 import sys
 from collections.abc import Callable, Collection
 from typing import Any
@@ -12,24 +12,12 @@ from typing import Any
 import numpy as np
 
 from tff_mf.base import validation
-from tff_mf.conformance.claim import (
-    FAILED,
-    LAWS,
-    NOT_JUDGED,
-    NOT_PROMISED,
-    PASSED,
-    BrokenError,
-    Claim,
-    NotJudgedError,
-    Outcome,
-    Subject,
-    Verdict,
-)
+from tff_mf.conformance.claim import LAWS, BrokenError, Claim, NotJudgedError, Outcome, Subject, Verdict
 from tff_mf.conformance.moves import Moves
-from tff_mf.conformance.noise import Noise, fresh, processes
+from tff_mf.conformance.noise import Noise, processes
 from tff_mf.conformance.rounds import Probe, Updates, leaves, unless_refused
 
-# Rounds that are run to reach the last one: as many numbers.
+# Numbers of the rounds that are run to reach the last one.
 _MOST_LAST = 5e7
 
 
@@ -81,89 +69,72 @@ def check(
     clients = min(validation.whole("clients", clients), most)
     updates = like if isinstance(like, Updates) else Updates(like, claim.clip_norm, clients)
     probe = Probe(subject, claim, updates, clients)
-    outcomes = []
     progress("scale")
-    noise = Noise(probe, effort)
-    moves = Moves(probe, noise, effort)
-    # Each returns the smallest fault that it finds.
-    judges: dict[str, Callable[[], str]] = {
-        "scale": noise.scale,
-        "correlation": noise.correlation,
-        "fresh": lambda: fresh(probe, noise, effort),
-        "processes": lambda: processes(elsewhere),
-        "bound": moves.bound,
-        "divisor": moves.divisor,
-        "beside": lambda: _beside(probe, noise.states),
-        "last_round": lambda: _last_round(probe),
-        "low_bits": moves.low_bits,
-    }
-    for law in [law for law in LAWS if law in laws]:
-        progress(law)
-        try:
-            outcome = Outcome(law=law, status=PASSED, finds=judges[law]())
-        except BrokenError as error:
-            outcome = Outcome(law=law, status=FAILED, text=str(error))
-        except NotJudgedError as error:
-            outcome = Outcome(law=law, status=NOT_JUDGED, text=str(error), remedy=error.remedy)
-        if outcome.status != PASSED and law in claim.not_promised:
-            outcome = dataclasses.replace(outcome, status=NOT_PROMISED, remedy="")
-        outcomes.append(outcome)
+    with np.errstate(over="ignore", invalid="ignore"):
+        noise = Noise(probe, effort)
+        moves = Moves(probe, noise, effort)
+        judges: dict[str, Callable[[], str]] = {
+            "scale": noise.scale,
+            "correlation": noise.correlation,
+            "fresh": functools.partial(noise.fresh, effort),
+            "processes": functools.partial(processes, elsewhere),
+            "bound": moves.bound,
+            "divisor": moves.divisor,
+            "beside": functools.partial(_beside, probe, noise.states),
+            "last_round": functools.partial(_last_round, probe, noise),
+            "low_bits": moves.low_bits,
+        }
+        outcomes = []
+        for law in [law for law in LAWS if law in laws]:
+            progress(law)
+            outcomes.append(Outcome.of(law, judges[law], claim.not_promised))
     return Verdict(outcomes=tuple(outcomes))
 
 
-def _beside(probe: Probe, states: list[Any]) -> str:
+def _beside(probe: Probe, states: tuple[Any, Any]) -> str:
     """Judges whether anything but the estimate changes with one client's update, or with its absence."""
     updates, cohort = probe.updates, probe.updates.cohort
-    odd = {f"sends {what}": [update, *cohort[1:]] for what, update in updates.odd.items()}
     neighbours = {
         "is absent": cohort[1:],
         "that is last is absent": cohort[:-1],
         "sends zero": [updates.zeros, *cohort[1:]],
         "sends nothing": [[], *cohort[1:]],
-        **odd,
+        **{f"sends {what}": [update, *cohort[1:]] for what, update in updates.odd.items()},
     }
 
-    def released(cohort: list[Any], state: Any) -> dict[str, np.ndarray] | None:
+    def released(state: Any, cohort: list[Any]) -> dict[str, tuple[int, bytes]] | None:
         if (seen := unless_refused(probe.step, state, cohort)) is None:
             return None
         published = getattr(probe.subject, "published", None)
         state_leaves = {} if published is None else leaves(published(seen.state), "/published")
-        return {path or "/": leaf for path, leaf in (seen.beside | state_leaves).items()}
+        return {path or "/": (leaf.size, leaf.tobytes()) for path, leaf in (seen.beside | state_leaves).items()}
 
     # In the first round, and in the last of those that are measured.
-    for state in (states[0], states[-1]):
-        first, second = released(cohort, state), released(cohort, state)
+    for state in states:
+        first, second = released(state, cohort), released(state, cohort)
         if first is None or second is None:
             raise NotJudgedError("It refuses a round of ordinary updates.")
-        random = {path for path, leaf in first.items() if not _equal(leaf, second.get(path))}
-        covered = {path for path, leaf in first.items() if probe.claim.numbers_covered and leaf.size == 1}
+        random = {path for path, _ in first.items() ^ second.items()}
+        covered = {path for path, (size, _) in first.items() if probe.claim.numbers_covered and size == 1}
         for what, neighbour in neighbours.items():
-            if (other := released(neighbour, state)) is None:
-                continue
-            changed = {path for path in {*first, *other} if not _equal(first.get(path), other.get(path))}
-            if exact := sorted(changed - random - covered):
-                raise BrokenError(f"{exact[0]} changes if one client {what}.")
+            if (other := released(state, neighbour)) is not None:
+                changed = {path for path, _ in first.items() ^ other.items()}
+                if exact := sorted(changed - random - covered):
+                    raise BrokenError(f"{exact[0]} changes if one client {what}.")
         if left := sorted(random - covered):
-            text = f"{left[0]} is random, and its noise is not known."
-            raise NotJudgedError(text, "Account for it: numbers_covered.")
+            raise NotJudgedError(f"{left[0]} is random, and its noise is not known. Account for it: numbers_covered.")
     return "" if first else "nothing, since nothing else is released, by Released.beside"
 
 
-def _equal(one: np.ndarray | None, other: np.ndarray | None) -> bool:
-    if one is None or other is None:
-        return False
-    return one.shape == other.shape and bool(np.array_equal(one, other, equal_nan=one.dtype.kind == "f"))
-
-
-def _last_round(probe: Probe) -> str:
+def _last_round(probe: Probe, noise: Noise) -> str:
     """Judges whether the round after the last one is refused."""
     rounds = probe.claim.rounds
     if rounds is None:
-        raise NotJudgedError("The claim has no last round.", "Pass rounds.")
+        raise NotJudgedError("The claim has no last round: pass rounds.")
     if rounds * probe.dimension > _MOST_LAST:
-        raise NotJudgedError(f"{rounds} rounds would take long.", "Check a subject of fewer rounds.")
-    state = probe.subject.start()
-    for _ in range(rounds):
+        raise NotJudgedError(f"{rounds} rounds would take long: check a subject of fewer rounds.")
+    state = noise.last
+    for _ in range(noise.rounds, rounds):
         state = probe.step(state, probe.quiet).state
     if unless_refused(probe.step, state, probe.quiet) is not None:
         raise BrokenError(f"Round {rounds + 1} ran, and the claim is for {rounds}.")

@@ -1,8 +1,8 @@
 """What is checked, and what comes of it: `Claim`, `Subject`, `Released`, `Outcome` and `Verdict`."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol, Self
 
 from tff_mf.base import validation
 from tff_mf.mechanisms import Identity, Mechanism
@@ -101,10 +101,6 @@ class BrokenError(Exception):
 class NotJudgedError(Exception):
     """A law cannot be judged: why, and what would let it be judged."""
 
-    def __init__(self, text: str, remedy: str = "") -> None:
-        super().__init__(text)
-        self.remedy = remedy
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Outcome:
@@ -113,21 +109,28 @@ class Outcome:
     Attributes:
         law: Name of the law.
         status: "passed", "failed", "not judged" or "not promised".
-        text: The evidence, or why it was not judged.
-        remedy: What would let it be judged; or empty.
+        text: The evidence; or why it was not judged, and what would let it be judged.
         finds: The smallest fault that is found with probability 1 − 1e-6.
     """
 
     law: str
     status: str
     text: str = ""
-    remedy: str = ""
     finds: str = ""
+
+    @classmethod
+    def of(cls, law: str, judge: Callable[[], str], not_promised: Sequence[str]) -> Self:
+        """Runs a law, which returns the smallest fault that it finds, or raises an error."""
+        try:
+            return cls(law=law, status=PASSED, finds=judge())
+        except (BrokenError, NotJudgedError) as error:
+            status = FAILED if isinstance(error, BrokenError) else NOT_JUDGED
+            return cls(law=law, status=NOT_PROMISED if law in not_promised else status, text=str(error))
 
     @property
     def said(self) -> str:
-        """Evidence, remedy and the smallest fault, in words."""
-        return " ".join(filter(None, (self.text, self.remedy, self.finds and f"Finds {self.finds}.")))
+        """The evidence and the smallest fault, in words."""
+        return " ".join(filter(None, (self.text, self.finds and f"Finds {self.finds}.")))
 
     def __str__(self) -> str:
         return f"{self.status:12}  {self.law}: {LAWS[self.law]}" + (f"\n{'':14}{self.said}" if self.said else "")
@@ -165,7 +168,7 @@ class Verdict:
 
     def as_dict(self) -> dict[str, Any]:
         """Returns the verdict as JSON."""
-        return {"status": self.status, "laws": {each.law: dataclasses.asdict(each) for each in self.outcomes}}
+        return {"status": self.status, "laws": {outcome.law: dataclasses.asdict(outcome) for outcome in self.outcomes}}
 
     @property
     def headline(self) -> str:

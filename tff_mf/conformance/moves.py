@@ -1,7 +1,5 @@
-"""Laws of what clients do to a release: how far one moves it, what it is divided by, and its last bits."""
+"""Laws of what clients do to a release: how far they move it, whether it is of their sum, and its last bits."""
 
-import dataclasses
-import functools
 import math
 from typing import Any
 
@@ -11,42 +9,24 @@ from scipy import stats
 from tff_mf.conformance.claim import CHANCE, POWER, BrokenError, NotJudgedError
 from tff_mf.conformance.noise import Noise, deviations_of
 from tff_mf.conformance.rounds import Probe, unless_refused
-from tff_mf.problem.grids import Grid
 
-# Numbers that a round of hostile updates may draw.
+# Numbers that the runs of a history may draw, and how many runs there are at most.
 _DRAWN, _MOST_DRAWS = 2e7, 256
 # A client that moves a release this much further than allowed is found, if as many draws as are allowed suffice; a
 # fault of this size, at least, or the law is not judged.
 _FAULT, _LARGEST_FAULT = 1.25, 2.0
-# Numbers that are kept as they were released; fewer near 0 do not show their last bits.
-_KEPT, _FEWEST_NEAR_0 = 2e6, 120
+# Clip norms that nothing but an update of 3e38 which is not clipped moves a number by.
+_HUGE = 1e12
+# Fewer numbers do not show their last bits.
+_FEWEST = 120
 # Digits of float16, and of float32 in float64.
 _FEWER_DIGITS = {np.dtype(np.float32): 11, np.dtype(np.float64): 24}
-# Tests of one law.
-_TESTS = 128
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Draws:
-    """First releases of one cohort, each with fresh noise, in clip norms.
-
-    Attributes:
-        mean: Their mean, `[dimension]`.
-        along: How far it moves along the direction of the updates.
-        scatter: Sum of the squared distances from the mean.
-        spread: The same along the direction.
-        estimates: Some of them as they were released.
-    """
-
-    mean: np.ndarray
-    along: float
-    scatter: float
-    spread: float
-    estimates: list[np.ndarray]
+# Tests of one law, and rounds of a history.
+_TESTS, _ROUNDS = 128, 8
 
 
 class Moves:
-    """How far cohorts of equal clients move a first release, along the direction of their update and in all."""
+    """How far cohorts move a release, along the direction of their updates and in all."""
 
     def __init__(self, probe: Probe, noise: Noise, effort: float) -> None:
         self.probe, self.updates, self.noise, self.clients = probe, probe.updates, noise, probe.clients
@@ -54,226 +34,180 @@ class Moves:
         least = (self.threshold + POWER) * noise.first / (self.clients * self.updates.cosine)
         self.most = max(2, int(np.clip(_DRAWN / probe.dimension, 4, _MOST_DRAWS) * effort))
         self.times = int(np.clip(math.ceil((least / (_FAULT - 1)) ** 2), 2, self.most))
-        # Of the mean of the draws, along any direction.
-        self.deviation = noise.first / math.sqrt(self.times)
+        # Of the means of releases, along any direction.
+        self.deviations = noise.stddevs / math.sqrt(self.times)
         self.fault = 1 + least / math.sqrt(self.times)
 
-    def draws(self, cohort: list[Any]) -> Draws:
-        """Runs first rounds of a cohort."""
-        mean, squares, lengths, estimates = np.zeros(self.probe.dimension), 0.0, [], []
-        with np.errstate(over="ignore", invalid="ignore"):
-            for _ in range(self.times):
-                seen = self.probe.step(self.probe.subject.start(), cohort)
-                mean += seen.sums / self.times
-                squares += float(seen.sums @ seen.sums)
-                lengths.append(float(seen.sums @ self.updates.direction))
-                if len(estimates) * self.probe.dimension < _KEPT:
-                    estimates.append(seen.estimate)
-            scatter, spread = squares - self.times * float(mean @ mean), self.times * float(np.var(lengths))
-        along = float(np.mean(lengths))
-        return Draws(mean=mean, along=along, scatter=scatter, spread=spread, estimates=estimates)
+    def draws(self, *history: list[Any]) -> tuple[np.ndarray, np.ndarray] | None:
+        """Runs a history of cohorts many times; the result is `None` if a round is refused.
 
-    @functools.cached_property
-    def of_clipped(self) -> Draws:
-        """Rounds of clients with long updates."""
-        return self.draws([self.updates.long] * self.clients)
+        Returns:
+            The last releases, `[times, dimension]`, and how far all are moved along the direction, `[times, rounds]`.
+        """
+        released, along = [], []
+        for _ in range(self.times):
+            if (run := unless_refused(list, self.probe.run(history))) is None:
+                return None
+            released.append(run[-1].estimate)
+            along.append([float(seen.sums @ self.updates.direction) for seen in run])
+        return np.stack(released), np.array(along)
 
     def see(self) -> None:
         """Raises an error if clients cannot be seen in the noise."""
-        if not self.noise.is_finite:
-            raise NotJudgedError("The noise is not finite.")
         if self.updates.lacking:
             raise NotJudgedError(self.updates.lacking)
         if self.fault > _LARGEST_FAULT:
             needed = math.ceil(self.clients * (self.fault - 1) / (_LARGEST_FAULT - 1))
-            text = f"A client that moves a release twice too far is lost in the noise of {self.times} releases."
+            text = f"A client that moves a release twice too far is lost in the noise of {self.times} releases: pass"
             smaller = self.probe.claim.noise_multiplier * self.clients / needed
-            raise NotJudgedError(text, f"Pass clients={needed}, or check with noise_multiplier={smaller:.3g}.")
+            raise NotJudgedError(f"{text} clients={needed}, or check with noise_multiplier={smaller:.3g}.")
 
-    def bound(self) -> str:
-        """Judges how far `clients` equal updates move the mean of first releases, for everything that one may send."""
-        if not self.updates.lacking:
-            self.see()
-        refused = []
-        for name, update in self.updates.hostile():
-            if (draws := unless_refused(self.draws, [update] * self.clients)) is not None:
-                self.check(draws, f"Of {self.clients} clients that send {name}")
-            elif update is self.updates.long:
-                raise NotJudgedError(f"It refuses {name}.")
-            else:
-                refused.append(name)
-        self.see()
-        self.in_one_place()
-        self.odd_ones()
-        self.in_later_rounds()
-        finds = f"a client that moves a release {self.fault:.2f} times as far"
-        return finds + (f", unless its update is refused: {', '.join(refused)}" if refused else "")
+    def check(self, who: str, *history: list[Any]) -> float | None:
+        """Checks how far clients move releases, and that the noise is no smaller; `None` if a round is refused.
 
-    def check(self, draws: Draws, who: str) -> None:
-        """Checks the releases of a cohort: how far they are moved, and that they have no less noise."""
-        if not np.all(np.isfinite(draws.mean)):
-            raise BrokenError(f"{who}, the release is not finite.")
-        dimension, moved = self.probe.dimension, (self.clients / self.deviation) ** 2
-        total = float(draws.mean @ draws.mean) / self.deviation**2
-        length = math.sqrt(max(0.0, total - dimension)) * self.deviation
+        A client moves the release of its round alone, by at most 1, and a client that sends zero by nothing.
+
+        Returns:
+            How far the last release is moved along the direction.
+        """
+        if (draws := self.draws(*history)) is None:
+            return None
+        released, along = draws
+        mean = released.mean(0, dtype=np.float64) * self.probe.factor
+        if not np.all(np.isfinite(mean)):
+            raise BrokenError(f"With {who}, the release is not finite.")
+        deviations, dimension = self.deviations[: len(history)], len(mean)
+        clients = [sum(sent is not self.updates.zeros for sent in cohort) for cohort in history]
+        moved, total = (clients[-1] / deviations[-1]) ** 2, float(mean @ mean) / deviations[-1] ** 2
         # A bound on the tail of a noncentral χ²: Birgé (2001), lemma 8.1.
         logarithm = -math.log(CHANCE / _TESTS)
         is_long = total > dimension + moved + 2 * math.sqrt((dimension + 2 * moved) * logarithm) + 2 * logarithm
-        if is_long or abs(draws.along) > self.clients + self.threshold * self.deviation:
-            far = max(length, abs(draws.along)) / self.clients
-            raise BrokenError(f"{who}, each moves a release {far:.3g} times as far as clip_norm allows.")
-        self.check_noise(draws, who)
-
-    def check_noise(self, draws: Draws, who: str) -> None:
-        """Checks that a cohort's draws have no less noise, in all or along its updates."""
-        for name, squares, count in (
-            ("the noise", draws.scatter, self.probe.dimension * (self.times - 1)),
-            ("the noise along their updates", draws.spread, self.times - 1),
+        lengths = np.abs(along.mean(0))
+        lengths[-1] = max(lengths[-1], is_long * math.sqrt(max(0.0, total - dimension)) * deviations[-1])
+        excess = lengths - clients - self.threshold * deviations
+        if is_long or np.any(excess > 0):
+            done = int(np.argmax(excess))
+            text = f"With {who}, the release of round {done + 1} is moved by {lengths[done]:.3g} clip norms, and may be"
+            raise BrokenError(f"{text} by {clients[done]}.")
+        squares = np.einsum("ij,ij->", released, released, dtype=np.float64) * self.probe.factor**2
+        for name, scatter, count in (
+            ("the noise", squares - self.times * float(mean @ mean), dimension * (self.times - 1)),
+            ("the noise along their updates", self.times * np.var(along[:, -1]), self.times - 1),
         ):
-            if stats.chi2.cdf(squares / self.noise.first**2, count) < CHANCE / _TESTS:
-                ratio = math.sqrt(max(0.0, squares) / count) / self.noise.first
-                raise BrokenError(f"{who}, {name} is {ratio:.3g} times as large as claimed.")
+            variance = self.times * deviations[-1] ** 2
+            if stats.chi2.cdf(scatter / variance, count) < CHANCE / _TESTS:
+                ratio = math.sqrt(max(0.0, scatter) / count / variance)
+                raise BrokenError(f"With {who}, {name} is {ratio:.3g} times as large as claimed.")
+        return float(np.mean(along[:, -1]))
 
-    def in_one_place(self) -> None:
-        """Checks whether an update that is large in one place alone is clipped, for as many places as there is time.
+    def check_sum(self, who: str, one: list[Any], other: list[Any]) -> bool:
+        """Checks that a cohort of two parts moves a release as both do alone; returns whether no round is refused."""
+        cohorts = (one, other, [*one, *other])
+        moved = [along for cohort in cohorts if (along := self.check(who, cohort)) is not None]
+        if len(moved) < len(cohorts):
+            return False
+        if not abs(moved[0] + moved[1] - moved[2]) <= self.threshold * math.sqrt(3) * self.deviations[0]:
+            text = f"With {who}, a release is moved by {moved[2]:.3g} clip norms, and by {moved[0]:.3g} and"
+            raise BrokenError(f"{text} {moved[1]:.3g} of its parts alone: the divisor, or a part, follows who reports.")
+        return True
 
-        Each client of a cohort has another place: a norm that leaves one out is seen in a single round.
-        """
-        limit = self.clients + deviations_of(self.probe.dimension * self.most) * self.noise.first
-        for cohort in self.updates.single(self.most, self.clients):
-            seen = unless_refused(self.probe.step, self.probe.subject.start(), cohort)
-            if seen is not None and not np.all(np.abs(seen.sums) <= limit):
-                place = int(np.argmax(np.nan_to_num(np.abs(seen.sums), nan=np.inf)))
-                raise BrokenError(f"A client that sends 3e+38 in place {place} alone is not clipped.")
-
-    def odd_ones(self) -> None:
-        """Checks whether odd clients among ordinary ones move a release as far as among equals, as in a sum."""
-        # Fewer than half: an ordinary client is in the middle.
-        half, count = self.updates.half, max(1, (self.clients - 1) // 2)
-        ordinary = [self.updates.long if half is None else half] * (self.clients - count)
-        without = self.draws([*ordinary, *[self.updates.zeros] * count]).along
-        for name, update in self.updates.odd.items():
-            odd, equals = [update] * count, unless_refused(self.draws, [update] * self.clients)
-            for place, cohort in (("first", [*odd, *ordinary]), ("last", [*ordinary, *odd])):
-                draws = unless_refused(self.draws, cohort)
-                if draws is None or equals is None:
-                    continue
-                moved, alike = (draws.along - without) / count, equals.along / self.clients
-                if not abs(moved - alike) <= self.threshold * math.sqrt(3) * self.deviation / count:
-                    who = f"Of {self.clients} clients, the {place} {count}, who send {name},"
-                    text = f"{who} move a release by {moved:.3g} clip norms each, and among equals by {alike:.3g}."
-                    raise BrokenError(text)
-
-    def in_later_rounds(self) -> None:
-        """Checks that no update is released in other rounds than its own, and that a later one is clipped."""
-        rounds, probe = self.noise.rounds, self.probe
-        long, lengths = [self.updates.long] * self.clients, np.zeros(rounds)
-        # Half of the clients are away in every second round.
-        quiet = [probe.quiet, probe.quiet[: (self.clients + 1) // 2]]
-        for _ in range(self.times):
-            state = probe.subject.start()
-            for done in range(rounds):
-                seen = unless_refused(probe.step, state, long if done in (0, rounds - 1) else quiet[done % 2])
-                if seen is not None:
-                    state = seen.state
-                    lengths[done] += float(seen.sums @ self.updates.direction) / self.times
-        stddevs = np.linalg.norm(np.linalg.inv(self.noise.encoder), axis=1) * probe.claim.noise_multiplier
-        chance = self.threshold * stddevs / math.sqrt(self.times)
-        for done in range(1, rounds):
-            allowed = self.clients if done == rounds - 1 else 0
-            if not abs(lengths[done]) <= allowed + chance[done]:
-                sent = "clients send long updates" if allowed else "clients send zero, after long updates in round 1"
-                raise BrokenError(f"In round {done + 1}, {sent}, and it is moved by {lengths[done]:.3g} clip norms.")
+    def bound(self) -> str:
+        """Judges how far clients move a release: equals, for everything that one may send, odd ones, and later ones."""
+        count, probe, updates = self.clients, self.probe, self.updates
+        refused = []
+        for name, update in updates.hostile():
+            if self.check(f"{count} clients that send {name}", [update] * count) is None:
+                refused.append(name)
+                if update is updates.long:
+                    raise NotJudgedError(f"It refuses {name}.")
+        self.see()
+        # An update that is large in one place alone: each client has another one, so that many are seen.
+        for cohort in updates.single(self.most, count):
+            seen = unless_refused(probe.step, probe.subject.start(), cohort)
+            if seen is not None and not np.all(np.abs(seen.sums) <= _HUGE * (1 + self.noise.first)):
+                raise BrokenError("A client that sends 3e+38 in one place alone is not clipped.")
+        # Fewer than half are odd: an ordinary client is in the middle.
+        odd_ones = max(1, (count - 1) // 2)
+        ordinary = [updates.long if updates.half is None else updates.half] * (count - odd_ones)
+        for name, update in updates.odd.items():
+            self.check_sum(f"{odd_ones} clients before others who send {name}", [update] * odd_ones, ordinary)
+            self.check_sum(f"{odd_ones} clients after others who send {name}", ordinary, [update] * odd_ones)
+        # Half of the clients are away in every second round, if that is not refused.
+        long, away, quiet = [updates.long] * count, probe.quiet[: (count + 1) // 2], probe.quiet
+        rounds = min(self.noise.rounds, _ROUNDS)
+        for between in ([away, quiet], [quiet, quiet]):
+            history = [*[long, *between * 4][: rounds - 1], long]
+            if self.check("long updates in the first and the last round", *history) is not None:
+                break
+        self.check("long updates in every round", *[long] * rounds)
+        finds = f"a client that moves a release {self.fault:.2f} times as far"
+        return finds + (f", unless its update is refused: {', '.join(refused)}" if refused else "")
 
     def divisor(self) -> str:
         """Judges whether twice as many clients move a release twice as far, and idle ones change nothing."""
         self.see()
-        sent, zeros, count = self.updates.long, self.updates.zeros, self.clients
-        if (half := self.updates.half) is not None:
-            short = self.draws([half] * count).along / count
-            if short < 0.5 - self.threshold * self.deviation / count:
-                text = f"Updates of half a clip norm move a release by {short:.3g} each: it is not of their sum."
+        updates, zeros, count = self.updates, self.updates.zeros, self.clients
+        sent = [updates.long] * count
+        if updates.half is not None:
+            half = self.check("updates of half a clip norm", [updates.half] * count)
+            if half is not None and half < 0.5 * count - self.threshold * self.deviations[0]:
+                text = f"Updates of half a clip norm move a release by {half / count:.3g} each: it is not of their sum."
                 raise BrokenError(text)
             # Some subjects leave long updates out.
-            sent = sent if self.of_clipped.along > count / 2 else half
-        once = self.draws([sent] * count)
-        cohorts = {f"{count} clients": once}
-        for name, factor, cohort in (
-            ("Twice as many clients", 2, [sent] * (2 * count)),
-            ("As many idle clients beside them", 1, [sent] * count + [zeros] * count),
-            ("Half as many idle clients beside them", 1, [sent] * count + [zeros] * (count // 2)),
+            if not (self.check("long updates", sent) or 0.0) > count / 2:
+                sent = [updates.half] * count
+        for who, other in (
+            ("twice as many clients", sent),
+            ("as many idle clients beside others", [zeros] * count),
+            ("half as many idle clients beside others", [zeros] * (count // 2)),
         ):
-            draws = cohorts[name] = self.draws(cohort)
-            if abs(draws.along - factor * once.along) > self.threshold * math.hypot(1, factor) * self.deviation:
-                ratio = draws.along / once.along
-                text = f"{name} move a release {ratio:.3g} times as far: the divisor follows who reports."
-                raise BrokenError(text)
-        for name, cohort in (("nobody", []), ("one client", [zeros])):
-            if (draws := unless_refused(self.draws, cohort)) is not None:
-                cohorts[name] = draws
-        for name, draws in cohorts.items():
-            self.check_noise(draws, name)
-            if not np.all(np.isfinite(draws.mean)):
-                raise BrokenError(f"{name}, a release is not finite.")
-        least = (self.threshold + POWER) * math.sqrt(5) * self.deviation / (count * self.updates.cosine)
+            if not self.check_sum(who, sent, other):
+                raise NotJudgedError(f"It refuses {who}: pass fewer clients.")
+        for who, cohort in (("nobody", []), ("one client that sends zero", [zeros])):
+            self.check(who, cohort)
+        least = (self.threshold + POWER) * math.sqrt(3) * self.deviations[0] / (count * updates.cosine)
         return f"a divisor that changes by {least:.0%}"
 
     def low_bits(self) -> str:
         """Judges whether numbers near 0, which clients have moved there, have the last bits of numbers that they left.
 
         A float near 0 has finer last bits than the noise that an update was added to. On a grid, all are whole
-        multiples of g, as far as the released type can tell.
+        multiples of g, as far as the released type can tell, and no coarser.
         """
-        moved, still = self.of_clipped.estimates, self.draws(self.probe.quiet).estimates
-        if self.probe.claim.grid is not None:
-            return self._on_the_grid(self.probe.claim.grid, moved)
-        if digits := _digits_of(np.concatenate(still), self.probe.claim.divisor):
+        claim, updates = self.probe.claim, self.updates
+        moved, still = self.draws([updates.long] * self.clients), self.draws(self.probe.quiet)
+        if moved is None or still is None:
+            raise NotJudgedError("It refuses a round of long updates, or of zero.")
+        kind = still[0].dtype
+        resolution = float(np.finfo(kind).eps) if kind.kind == "f" else 0.0
+        if claim.grid is not None:
+            units = moved[0].astype(np.float64) * self.probe.factor * 2**claim.grid.bits
+            # What rounding to the released type, and the division, leave of a whole number.
+            told = units[4 * np.abs(units) * resolution + 1e-9 < 0.01]
+            if len(told) < _FEWEST:
+                raise NotJudgedError("The released type has too few bits to show whether numbers are on the grid.")
+            if np.any(np.abs(told - np.rint(told)) > 0.01):
+                raise BrokenError(f"Sums are no whole multiples of clip_norm / 2^{claim.grid.bits}, of the grid.")
+            if stats.binom.cdf(int(np.sum(np.rint(told) % 2 == 1)), len(told), 0.5) < CHANCE:
+                raise BrokenError("Sums are multiples of more than clip_norm / 2^bits.")
+            return "sums or noise that are not on the grid"
+        digits = _FEWER_DIGITS.get(kind, 0) if still[0].size > _FEWEST else 0
+        parts = np.ldexp(np.frexp(still[0] * kind.type(claim.divisor))[0], digits)
+        # The division and the product round at most the last digits.
+        if digits and np.all(np.abs(parts - np.rint(parts)) <= 4 * resolution * 2**digits):
             raise BrokenError(f"The noise has numbers of {digits} binary digits only.")
-        scale = self.probe.claim.divisor
-        size = np.abs(self.updates.direction) * self.clients * self.probe.claim.clip_norm
-        halves = [
-            np.sum([_coarse(estimate * scale, size) for estimate in estimates], axis=0) for estimates in (moved, still)
-        ]
-        shares = [coarse / max(1, count) for coarse, count in halves]
-        if min(count for _, count in halves) < _FEWEST_NEAR_0:
-            remedy = "Pass more clients, or check with a smaller noise_multiplier."
-            raise NotJudgedError("Too few numbers are near 0.", remedy)
+        shares = []
+        for released, _ in (moved, still):
+            values = released * claim.divisor
+            size = np.broadcast_to(np.abs(updates.direction) * self.clients * claim.clip_norm, values.shape)
+            near = np.abs(values) < size / 8
+            if np.sum(near) < _FEWEST:
+                text = "Too few numbers are near 0: pass more clients, or check with a smaller noise_multiplier."
+                raise NotJudgedError(text)
+            # In units of half the last bit of a number of that size.
+            units = values[near].astype(np.float64) / (np.exp2(np.floor(np.log2(size[near]))) * resolution / 2)
+            shares.append(np.mean(units == np.rint(units)))
         if shares[0] - shares[1] > 0.5:
             text = f"Of numbers near 0, {shares[0]:.0%} end in zeros if clients moved them, and {shares[1]:.0%} if not"
             raise BrokenError(f"{text}: one release tells.")
         return "floats of this type that are added to floats"
-
-    def _on_the_grid(self, grid: Grid, moved: list[np.ndarray]) -> str:
-        """Judges whether releases are whole multiples of g, and no coarser."""
-        quotients = np.concatenate(moved).astype(np.float64) * self.probe.claim.divisor / self.probe.claim.clip_norm
-        quotients *= 2**grid.bits
-        # What rounding to the released type, and the division, leave of a whole number.
-        resolution = float(np.finfo(moved[0].dtype).eps) if moved[0].dtype.kind == "f" else 0.0
-        rounding = 4 * np.abs(quotients) * resolution + 1e-9
-        told = quotients[rounding < 0.01]
-        if len(told) < _FEWEST_NEAR_0:
-            raise NotJudgedError("The released type has too few bits to show whether numbers are on the grid.")
-        if np.any(np.abs(told - np.rint(told)) > 0.01):
-            raise BrokenError(f"Sums are no whole multiples of clip_norm / 2^{grid.bits}: they are not on the grid.")
-        if stats.binom.cdf(int(np.sum(np.rint(told) % 2 == 1)), len(told), 0.5) < CHANCE:
-            raise BrokenError("Sums are multiples of more than clip_norm / 2^bits.")
-        return "sums or noise that are not on the grid"
-
-
-def _digits_of(noise: np.ndarray, divisor: float) -> int:
-    """Returns how many binary digits noise has, if they are those of a smaller type; or 0.
-
-    The division and the product round at most the last digits.
-    """
-    digits = _FEWER_DIGITS.get(noise.dtype, 0) if noise.size > _FEWEST_NEAR_0 else 0
-    parts = np.ldexp(np.frexp(noise * noise.dtype.type(divisor))[0], digits)
-    rounding = 4 * np.finfo(noise.dtype).eps * 2**digits
-    return digits if np.all(np.abs(parts - np.rint(parts)) <= rounding) else 0
-
-
-def _coarse(values: np.ndarray, size: np.ndarray) -> np.ndarray:
-    """Returns how many numbers near 0 are multiples of half the last bit of a size, in their type; and how many are."""
-    near = np.abs(values) < size / 8
-    unit = np.exp2(np.floor(np.log2(size[near])) - np.finfo(values.dtype).nmant - 1.0)
-    quotients = values[near].astype(np.float64) / unit
-    return np.array([np.sum(quotients == np.rint(quotients)), np.sum(near)])

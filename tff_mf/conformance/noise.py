@@ -1,6 +1,8 @@
-"""Laws of the noise of zero updates: its scale, its correlations, and whether it is fresh."""
+"""Laws of the noise of zero updates: its scale, its correlations, and whether it is fresh.
 
-import functools
+Row t of C·noise / σ, "whitened", is standard normal and independent of all other rows: one array is judged.
+"""
+
 import itertools
 import math
 import os
@@ -8,176 +10,162 @@ import pathlib
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
 
 import numpy as np
 from scipy import fft, stats
 
 from tff_mf.base.errors import InputValueError
 from tff_mf.conformance.claim import CHANCE, POWER, BrokenError, NotJudgedError
-from tff_mf.conformance.rounds import Probe, ReleaseError
+from tff_mf.conformance.rounds import Probe
 
-_ROUNDS = 8
-# Numbers of noise that are measured, so that a scale that is off by 2 % is found; starts, at most; and numbers of all
-# rounds up to the last one, which is run once.
-_NUMBERS, _MOST_STARTS, _MOST_LATER = 500_000, 4000, 2e7
-# Numbers that starts may draw to find a short seed.
-_DRAWN, _MOST_SEEDS = 2e8, 1500
-# Rows that are compared at all shifts; fewer coordinates than these are compared pair by pair.
-_SHIFTED_ROWS, _FEW = 20, 256
-_MOST_TENSORS = 40
+# Numbers of noise that are measured, so that a scale that is off by 2 % is found; rounds that are run for it, at most;
+# rounds of a start, and numbers of all of its rounds, which are run if they are no more.
+_NUMBERS, _MOST_RUN, _ROUNDS, _MOST_WHOLE = 500_000, 32_000, 8, 2e7
+# Numbers that starts may draw to find a short seed, and the bits that tell two starts apart.
+_DRAWN, _MOST_SEEDS, _BITS = 2e8, 1500, 64
+# Rows that are compared at all shifts, and coordinates that are compared pair by pair.
+_SHIFTED, _PAIRED = 20, 256
 _SAME = 1e-3
 # Of normal numbers, so many exceed 4, in absolute value; and the share of different ones among many.
-_BEYOND, _FEWEST_BEYOND, _DISTINCT = 4.0, 25, 0.5
+_BEYOND, _DISTINCT = 4.0, 0.5
 
 
 class Noise:
-    """Rounds whose updates are zero: whitened noise, float32 `[starts, rounds, dimension]`, and the states before."""
+    """Rounds whose updates are zero.
+
+    Attributes:
+        rounds: Rounds of a start: all that are claimed if they do not take long.
+        whitened: Whitened noise, float32 `[starts, rounds, dimension]`.
+        states: States before the first and the last round of the first start; `last` is the one after it.
+        first: Standard deviation of a number of a first release, in clip norms.
+        stddevs: The same of all rounds.
+    """
 
     def __init__(self, probe: Probe, effort: float) -> None:
-        claim, self.probe = probe.claim, probe
-        run = claim.mechanism.cast_to_float32()
-        limits = (claim.rounds, run.max_rounds)
-        self.rounds = min([_ROUNDS, *(limit for limit in limits if limit is not None)])
-        self.encoder = run.encoder(self.rounds)
-        # Of a coordinate of a first release, in clip norms.
-        self.first = claim.noise_multiplier / float(self.encoder[0, 0])
-        wanted = math.ceil(_NUMBERS * effort / (self.rounds * probe.dimension))
-        starts = min(max(wanted, 2), _MOST_STARTS)
-        self.whitened = np.empty((starts, self.rounds, probe.dimension), np.float32)
-        self.states, self.past = [], np.empty((self.rounds, probe.dimension))
-        for start in range(starts):
-            state, rows = probe.subject.start(), np.empty((self.rounds, probe.dimension))
-            for done in range(self.rounds):
-                if start == 0:
-                    self.states.append(state)
-                try:
-                    seen = probe.step(state, probe.quiet)
-                except ReleaseError:
-                    raise
-                except Exception as error:
-                    raise InputValueError(
-                        f"subject refuses a round of zero updates like the tree of like: {error!r}. Pass a tree "
-                        "that has the shapes of its updates."
-                    ) from error
-                state, rows[done] = seen.state, seen.sums
-            if start == 0:
-                self.past = rows
-            with np.errstate(over="ignore", invalid="ignore"):
-                self.whitened[start] = self.encoder @ rows / claim.noise_multiplier
-        self.is_finite = bool(np.all(np.isfinite(self.whitened)))
-
-    @functools.cached_property
-    def later(self) -> np.ndarray:
-        """Whitened noise of one run of all rounds, `[rounds, dimension]`; of none if that takes long."""
-        claim, dimension = self.probe.claim, self.probe.dimension
-        if claim.rounds is None or claim.rounds * max(dimension, claim.rounds) > _MOST_LATER:
-            return np.empty((0, dimension))
-        state, rows = self.probe.subject.start(), np.empty((claim.rounds, dimension))
-        for done in range(claim.rounds):
-            seen = self.probe.step(state, self.probe.quiet)
-            state, rows[done] = seen.state, seen.sums
-        return claim.mechanism.cast_to_float32().encoder(claim.rounds) @ rows / claim.noise_multiplier
-
-    def again(self, done: int) -> np.ndarray:
-        """Returns the whitened noise of a round that runs a second time from one state."""
-        rows = self.past[: done + 1].copy()
-        rows[done] = self.probe.step(self.states[done], self.probe.quiet).sums
-        return self.encoder[done, : done + 1] @ rows / self.probe.claim.noise_multiplier
-
-    def parts(self) -> Iterator[np.ndarray]:
-        """Yields the whitened noise of each tensor, float32 `[starts, rounds, size]`."""
-        ends = np.cumsum([0, *self.probe.updates.sizes])
-        return (self.whitened[..., begin:end] for begin, end in itertools.pairwise(ends))
+        claim, self.probe, dimension = probe.claim, probe, probe.dimension
+        mechanism = claim.mechanism.cast_to_float32()
+        all_rounds = claim.rounds if claim.rounds is not None else mechanism.max_rounds or _ROUNDS
+        is_short = claim.rounds is not None and all_rounds * max(dimension, all_rounds) <= _MOST_WHOLE
+        self.rounds = all_rounds if is_short else min(_ROUNDS, all_rounds)
+        encoder = mechanism.encoder(self.rounds)
+        self.stddevs = claim.noise_multiplier * np.linalg.norm(np.linalg.inv(encoder), axis=1)
+        self.first = float(self.stddevs[0])
+        wanted = min(math.ceil(_NUMBERS * effort / (self.rounds * dimension)), _MOST_RUN // self.rounds)
+        self.whitened = np.empty((max(wanted, 2), self.rounds, dimension), np.float32)
+        for start, whitened in enumerate(self.whitened):
+            sums, states = np.empty((self.rounds, dimension)), []
+            try:
+                for done, seen in enumerate(probe.run([probe.quiet] * self.rounds)):
+                    sums[done] = seen.sums
+                    states = [*states[:1], seen.before, seen.state]
+            except Exception as error:
+                raise InputValueError(
+                    f"subject refuses a round of zero updates like the tree of like: {error!r} Pass a tree that has "
+                    "the shapes of its updates and of its releases."
+                ) from error
+            whitened[:] = encoder @ sums / claim.noise_multiplier
+            if not start:
+                self.states, self.last = (states[0], states[-2]), states[-1]
 
     def scale(self) -> str:
-        """Judges sums of squares: of tensors and rounds, of places, of a whole run, and of the sums of tensors."""
-        if not self.is_finite:
+        """Judges sums of squares: of tensors, of rounds, of places, and of the sums of tensors."""
+        if not np.all(np.isfinite(self.whitened)):
             raise BrokenError("Rounds of zero updates release what is not finite.")
-        starts, sizes = len(self.whitened), np.array(self.probe.updates.sizes, float)
-        squares = np.stack([np.sum(np.square(part, dtype=np.float64), axis=(0, 2)) for part in self.parts()], axis=1)
-        each, places = starts * sizes, np.sum(np.square(self.whitened, dtype=np.float64), axis=(0, 1))
-        pieces = {"all rounds": (squares.sum(), self.rounds * each.sum())}
-        for tensor, part in enumerate(self.parts()):
-            if not sizes[tensor]:
-                continue
-            pieces[f"tensor {tensor}"] = (squares[:, tensor].sum(), self.rounds * each[tensor])
-            for done in range(self.rounds):
-                pieces[f"tensor {tensor} in round {done + 1}"] = (squares[done, tensor], each[tensor])
-            sums = np.sum(part, axis=2, dtype=np.float64) / math.sqrt(sizes[tensor])
-            pieces[f"the sum of tensor {tensor}"] = (np.sum(sums**2), sums.size)
-        for done, row in enumerate(self.later):
-            pieces[f"round {done + 1}"] = (np.sum(row**2), len(row))
-        for done in range(self.rounds):
-            pieces[f"round {done + 1}"] = (squares[done].sum(), each.sum())
-        for place in (int(np.argmin(places)), int(np.argmax(places))):
-            pieces[f"the number in place {place}"] = (places[place], starts * self.rounds)
-        totals, counts = np.array(list(pieces.values())).T
-        tails = 2 * np.minimum(stats.chi2.cdf(totals, counts), stats.chi2.sf(totals, counts))
-        # Each place could have been the one that is looked at.
-        wrong = tails < CHANCE / (len(pieces) + len(places))
-        if np.any(wrong):
-            # All rounds if they are wrong, or else what is furthest off.
-            off = np.where(wrong, np.abs(np.log(np.maximum(totals / counts, 1e-18))), 0.0)
-            ratios, furthest = np.sqrt(totals / counts), list(pieces)[np.argmax(off)]
-            ratio = dict(zip(pieces, ratios, strict=True))
-            where = "all rounds" if wrong[0] else furthest
-            text = f"The noise of {where}, whitened, has {ratio[where]:.3g} times the claimed standard deviation"
-            text += "." if where == furthest else f", that of {furthest} {ratio[furthest]:.3g} times."
-            raise BrokenError(text)
-        deviations = deviations_of(len(pieces)) + POWER
-        least = [deviations / math.sqrt(2 * count) for count in (counts[0], self.rounds * each[each > 0].min())]
+        starts, sizes = len(self.whitened), np.array([size for size in self.probe.updates.sizes if size])
+        begins, numbers = np.cumsum(sizes) - sizes, starts * sizes
+        squares = np.square(self.whitened)
+        by_tensor = np.add.reduceat(squares, begins, axis=2, dtype=np.float64).sum(0)
+        sums = np.add.reduceat(self.whitened, begins, axis=2, dtype=np.float64)
+        # Sums of squares, and of how many numbers.
+        pieces = {
+            "tensor": (by_tensor.sum(0), self.rounds * numbers),
+            "round": (by_tensor.sum(1), numbers.sum()),
+            **{f"round {done + 1} in tensor": (row, numbers) for done, row in enumerate(by_tensor)},
+            "the sum of tensor": (np.square(sums).sum((0, 1)) / sizes, starts * self.rounds),
+            "place": (squares.sum((0, 1), dtype=np.float64), starts * self.rounds),
+            "all, piece": (by_tensor.sum(keepdims=True)[0], self.rounds * numbers.sum()),
+        }
+        totals = np.concatenate([total for total, _ in pieces.values()])
+        counts = np.concatenate([np.broadcast_to(count, total.shape) for total, count in pieces.values()])
+        tails = np.minimum(stats.chi2.cdf(totals, counts), stats.chi2.sf(totals, counts))
+        if np.any(wrong := tails < CHANCE / 2 / len(totals)):
+            ratios = np.sqrt(totals / counts)
+            furthest = np.argmax(np.where(wrong, np.abs(np.log(np.maximum(ratios, 1e-9))), 0.0))
+            names = [f"{name} {index + 1}" for name, (total, _) in pieces.items() for index in range(len(total))]
+            raise BrokenError(
+                f"The noise of all rounds, whitened, has {ratios[-1]:.3g} times the claimed standard deviation, that "
+                f"of {names[furthest]} {ratios[furthest]:.3g} times."
+            )
+        deviations = deviations_of(len(totals) - self.probe.dimension) + POWER
+        least = [deviations / math.sqrt(2 * self.rounds * count) for count in (numbers.sum(), numbers.min())]
         return f"a scale that is off by {least[0]:.1%}, or by {least[1]:.1%} in the smallest tensor"
 
     def correlation(self) -> str:
-        """Judges correlations of rounds, of coordinates at every shift, and of tensors; and the law of a number."""
-        if not self.is_finite:
-            raise NotJudgedError("The noise is not finite.")
-        rounds = self.whitened.transpose(1, 0, 2).reshape(self.rounds, -1).astype(np.float64)
-        numbers = rounds.shape[1]
-        for what, rows in (("Rounds", rounds), ("Rounds of a whole run", self.later)):
-            if (correlation := _largest(rows)) > largest_correlation(rows.shape[1], len(rows) ** 2):
-                raise BrokenError(f"{what} are correlated by {correlation:.3g}: C is not the claimed one.")
-        self._check_normal(rounds)
+        """Judges correlations of rounds, by lags too, of coordinates, and at every shift; and the law of a number."""
         rows = self.whitened.reshape(-1, self.probe.dimension)
-        if self.probe.dimension < _FEW:
-            related = _largest(rows.T) > largest_correlation(len(rows), self.probe.dimension**2)
-        else:
-            related = _is_shifted(rows[:_SHIFTED_ROWS]) or self._tensors_are_aligned()
-        if related:
-            raise BrokenError("Coordinates, tensors, or rounds with a shift, have correlated noise, or the same.")
-        least = (deviations_of(self.rounds**2) + POWER) / math.sqrt(numbers)
-        return f"rounds that are correlated by {least:.2g}"
+        rounds = self.whitened.transpose(1, 0, 2).reshape(self.rounds, -1)
+        # The first coordinates of all tensors, then their second ones, and so on.
+        paired = np.argsort(np.concatenate([np.arange(size) for size in self.probe.updates.sizes]), kind="stable")
+        for name, vectors in (("Rounds", rounds), ("Numbers", rows[:, paired[:_PAIRED]].T)):
+            largest = np.abs(_correlations(vectors)).max()
+            if not largest <= _by_chance(vectors.shape[1], len(vectors) ** 2):
+                raise BrokenError(f"{name} are correlated by {largest:.3g}: C, or the noise, is another one.")
+        correlations, deviations = _correlations(rounds), deviations_of(self.rounds)
+        for lag in range(1, self.rounds):
+            numbers = (self.rounds - lag) * rounds.shape[1]
+            # The second term is for products of normal numbers, whose tails are longer.
+            bound = deviations / math.sqrt(numbers) + 2 * deviations**2 / numbers
+            if abs(mean := np.mean(np.diagonal(correlations, -lag))) > bound:
+                raise BrokenError(f"Rounds with a distance of {lag} are correlated by {mean:.3g}: C is another one.")
+        self._check_normal()
+        _check_shifts(rows[:_SHIFTED], "Coordinates, or rounds with a shift, have correlated noise, or the same.")
+        return f"rounds that are correlated by {(deviations + POWER) / math.sqrt(rounds.size):.2g}"
 
-    def _check_normal(self, whitened: np.ndarray) -> None:
+    def _check_normal(self) -> None:
         """Checks that numbers are normal: by their characteristic function, their tail, and how many differ."""
+        size = self.whitened.size
         for order in (1.0, 2.0):
             mean, variance = math.exp(-(order**2) / 2), (1 + math.exp(-2 * order**2)) / 2 - math.exp(-(order**2))
-            off = abs(float(np.mean(np.cos(order * whitened))) - mean) / math.sqrt(variance / whitened.size)
-            if off > deviations_of(2):
-                raise BrokenError(
-                    f"The noise is not normal: its characteristic function is off by {off:.0f} deviations."
-                )
-        beyond, chance = int(np.sum(np.abs(whitened) > _BEYOND)), 2 * float(stats.norm.sf(_BEYOND))
-        tails = (stats.binom.cdf(beyond, whitened.size, chance), stats.binom.sf(beyond - 1, whitened.size, chance))
-        if whitened.size * chance >= _FEWEST_BEYOND and min(tails) < CHANCE / 4:
-            expected = f"{whitened.size * chance:.0f} should"
-            raise BrokenError(f"{beyond} of {whitened.size} numbers exceed {_BEYOND:g} deviations, and {expected}.")
+            measured = float(np.mean(np.cos(np.float32(order) * self.whitened), dtype=np.float64))
+            if (off := abs(measured - mean) / math.sqrt(variance / size)) > deviations_of(2):
+                text = f"The noise is not normal: its characteristic function is off by {off:.0f} deviations."
+                raise BrokenError(text)
+        beyond, chance = int(np.sum(np.abs(self.whitened) > _BEYOND)), 2 * float(stats.norm.sf(_BEYOND))
+        if min(stats.binom.cdf(beyond, size, chance), stats.binom.sf(beyond - 1, size, chance)) < CHANCE / 4:
+            expected = f"{size * chance:.0f} should"
+            raise BrokenError(f"{beyond} of {size} numbers exceed {_BEYOND:g} deviations, and {expected}.")
         # Of first rounds, whose numbers are those that were drawn.
         first = self.whitened[:, 0].ravel()[:100_000]
-        if self.probe.claim.grid is None and len(first) > 500 and len(np.unique(first)) < _DISTINCT * len(first):
-            different = len(np.unique(first))
+        different = len(np.unique(first))
+        if self.probe.claim.grid is None and len(first) > 500 and different < _DISTINCT * len(first):
             raise BrokenError(f"Of {len(first)} numbers, {different} are different: the noise is on a lattice.")
 
-    def _tensors_are_aligned(self) -> bool:
-        """Whether the first numbers of two tensors are correlated."""
-        parts = [part for part in itertools.islice(self.parts(), _MOST_TENSORS) if part.size]
-        for one, other in itertools.combinations(parts, 2):
-            size = min(one.shape[-1], other.shape[-1])
-            pair = np.stack([part[..., :size].ravel() for part in (one, other)]).astype(np.float64)
-            if _largest(pair) > largest_correlation(pair.shape[1], len(parts) ** 2):
-                return True
-        return False
+    def fresh(self, effort: float) -> str:
+        """Judges whether draws repeat: from one state, or of many starts."""
+        probe, rows = self.probe, []
+        many = math.ceil(8 / probe.dimension)
+        for state in self.states:
+            draws = np.stack([probe.step(state, probe.quiet).sums for _ in range(many + 1)])
+            if _is_same(draws[1:], draws[:-1]):
+                raise BrokenError("A state stepped twice repeats its noise.")
+            # Their difference is of fresh noise alone.
+            rows += [draws[0], draws[1]] if state is self.states[0] else [draws[1] - draws[0]]
+        starts = int(np.clip(_DRAWN / probe.dimension, 20, max(20, _MOST_SEEDS * effort)))
+        rounds = min(many, self.rounds)
+        drawn = {
+            b"".join(seen.sums[:500].tobytes() for seen in probe.run([probe.quiet] * rounds)) for _ in range(starts)
+        }
+        grid = probe.claim.grid
+        bits = 24 if grid is None else max(0.0, math.log2(self.first) + grid.bits)
+        if rounds * probe.dimension * bits < _BITS:
+            raise NotJudgedError("A start has so few numbers that two are the same by chance. Check more numbers.")
+        if len(drawn) < starts:
+            raise BrokenError(f"{starts} starts drew {len(drawn)} different noises: seeds are short, or repeat.")
+        rows += [self.whitened[1, 0], *self.whitened[0]]
+        text = "Two draws share numbers, in the same or other places: keys repeat, are neighbours, or C is another."
+        _check_shifts(np.stack(rows[:_SHIFTED]), text)
+        # The probability that none of s starts shares one of 2^b seeds is about exp(−s² / 2^(b + 1)).
+        return f"seeds of at most {math.log2(starts**2 / 2 / math.log(1e6)):.0f} bits"
 
 
 def deviations_of(tests: int) -> float:
@@ -185,66 +173,36 @@ def deviations_of(tests: int) -> float:
     return float(stats.norm.isf(CHANCE / 4 / tests))
 
 
-def largest_correlation(numbers: int, tests: int) -> float:
+def _by_chance(numbers: int, tests: int) -> float:
     """Returns what no correlation of so many pairs of independent normal vectors exceeds, but with `CHANCE`.
 
-    The square of one is beta distributed, exactly, whatever the number of coordinates.
+    The square of one is beta distributed, exactly, whatever the number of coordinates. Few numbers need float64.
     """
-    return math.sqrt(float(stats.beta.isf(CHANCE / 4 / max(tests, 1), 0.5, max(numbers - 1, 1) / 2)))
+    return math.sqrt(float(stats.beta.isf(CHANCE / 4 / tests, 0.5, max(numbers - 1, 1) / 2))) + 1e-12
 
 
-def _largest(rows: np.ndarray) -> float:
-    """Returns the largest correlation of two rows, in absolute value."""
-    products, norms = rows @ rows.T, np.linalg.norm(rows, axis=1)
-    sizes = np.maximum(np.outer(norms, norms), 1e-300)
-    return float(np.abs(np.tril(products / sizes, -1)).max(initial=0.0))
+def _directions(rows: np.ndarray) -> np.ndarray:
+    """Returns rows of length 1."""
+    return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-30)
 
 
-def _is_shifted(rows: np.ndarray) -> bool:
-    """Whether two rows, or a row and itself, are correlated at any circular shift, or if one is read backwards."""
+def _correlations(rows: np.ndarray) -> np.ndarray:
+    """Returns the correlations of two rows, below the diagonal of a matrix."""
+    directions = _directions(rows.astype(np.float64 if rows.shape[1] < 10_000 else np.float32))
+    return np.tril(directions @ directions.T, -1)
+
+
+def _check_shifts(rows: np.ndarray, text: str) -> None:
+    """Checks that no two rows, nor one and itself, are correlated at any circular shift, or with one backwards."""
     count, dimension = rows.shape
-    directions = rows / np.linalg.norm(rows, axis=1, keepdims=True)
-    transforms = np.asarray(fft.rfft(directions.astype(np.float32), axis=1))
+    transforms = list(np.asarray(fft.rfft(_directions(rows.astype(np.float32)), axis=1)))
     # A row and its own shifts have half as many independent terms, and two places are their own images backwards.
-    bound = largest_correlation(dimension // 2, count * (count + 1) * dimension) + 2 * deviations_of(1) ** 2 / dimension
-    for index, one in enumerate(transforms):
-        for place, other in enumerate(transforms[: index + 1]):
-            forwards = np.abs(np.asarray(fft.irfft(one * other.conj(), dimension)))
-            backwards = np.abs(np.asarray(fft.irfft(one * other, dimension)))
-            if place == index:
-                forwards[0] = 0.0
-            if max(forwards.max(), backwards.max()) > bound:
-                return True
-    return False
-
-
-def fresh(probe: Probe, noise: Noise, effort: float) -> str:
-    """Judges whether draws repeat: from one state, or of many starts."""
-    if not noise.is_finite:
-        raise NotJudgedError("The noise is not finite.")
-    rows, many = [noise.whitened[0, 0]], -(-8 // probe.dimension)
-    for done in {0, noise.rounds - 1}:
-        once, twice = (np.concatenate([noise.again(done) for _ in range(many)]) for _ in range(2))
-        if _is_same(once, twice):
-            raise BrokenError(f"A state stepped twice after round {done + 1} repeats its noise.")
-        rows += [once[: probe.dimension], twice[: probe.dimension]]
-    starts = int(np.clip(_DRAWN / probe.dimension, 20, max(20, _MOST_SEEDS * effort)))
-    drawn = set()
-    for _ in range(starts):
-        state, numbers = probe.subject.start(), []
-        for _ in range(min(many, noise.rounds)):
-            seen = probe.step(state, probe.quiet)
-            state, numbers = seen.state, [*numbers, seen.sums[:500].tobytes()]
-        drawn.add(b"".join(numbers))
-    if len(drawn) < starts:
-        raise BrokenError(f"{starts} starts drew {len(drawn)} different noises: seeds are short, or repeat.")
-    rows += [noise.whitened[1, 0], *noise.whitened[0, 1:]]
-    if probe.dimension >= _FEW and _is_shifted(np.stack(rows[:_SHIFTED_ROWS])):
-        text = "Two draws share numbers, in the same or other places: keys repeat, are neighbours, or C is another."
-        raise BrokenError(text)
-    # The probability that none of s starts shares one of 2^b seeds is about exp(−s² / 2^(b + 1)).
-    bits = math.log2(starts**2 / 2 / math.log(1e6))
-    return f"seeds of at most {bits:.0f} bits"
+    bound = _by_chance(dimension // 2, count * (count + 1) * dimension) + 2 * deviations_of(1) ** 2 / dimension
+    for one, other in itertools.combinations_with_replacement(transforms, 2):
+        forwards, backwards = (np.abs(np.asarray(fft.irfft(one * kind, dimension))) for kind in (other.conj(), other))
+        forwards[0] *= one is not other
+        if max(forwards.max(), backwards.max()) > bound:
+            raise BrokenError(text)
 
 
 def _is_same(one: np.ndarray, other: np.ndarray) -> bool:
@@ -254,15 +212,13 @@ def _is_same(one: np.ndarray, other: np.ndarray) -> bool:
 def processes(elsewhere: str | None) -> str:
     """Judges the first noise of two processes that start at the same time."""
     if elsewhere is None:
-        remedy = 'Pass elsewhere="module:function", which returns subject, claim and like.'
-        raise NotJudgedError("Two processes were not compared.", remedy)
+        raise NotJudgedError('Two processes need elsewhere="module:function", which returns subject, claim and like.')
     with tempfile.TemporaryDirectory() as folder:
         files = [pathlib.Path(folder) / f"{index}.npy" for index in range(2)]
         environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
         program = [sys.executable, "-m", "tff_mf.conformance.rounds", elsewhere]
         running = [subprocess.Popen([*program, str(file)], env=environment) for file in files]
-        statuses = [process.wait() for process in running]
-        if any(statuses):
+        if [status for status in [process.wait() for process in running] if status]:
             raise InputValueError(f"elsewhere={elsewhere!r} failed in a process of its own: see the message above.")
         if _is_same(*map(np.load, files)):
             raise BrokenError("They draw the same noise.")

@@ -6,19 +6,15 @@ As a program, `-m tff_mf.conformance.rounds MODULE:FUNCTION FILE`, it writes the
 import dataclasses
 import importlib
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
 
 from tff_mf.base.errors import InputValueError
-from tff_mf.conformance.claim import Claim, Released, Subject
+from tff_mf.conformance.claim import BrokenError, Claim, Released, Subject
 
 _T = TypeVar("_T")
-
-
-class ReleaseError(InputValueError):
-    """A release that is no tree like an update, which cannot be judged. Other errors of a subject refuse a round."""
 
 
 def leaves(tree: Any, path: str = "") -> dict[str, np.ndarray]:
@@ -28,13 +24,11 @@ def leaves(tree: Any, path: str = "") -> dict[str, np.ndarray]:
         >>> list(leaves({"layer": [np.zeros(2), 1.0]}))
         ['/layer/0', '/layer/1']
     """
-    if isinstance(tree, Mapping):
-        items = [(str(key), value) for key, value in tree.items()]
-    elif isinstance(tree, list | tuple):
-        items = [(str(index), value) for index, value in enumerate(tree)]
-    else:
+    if isinstance(tree, list | tuple):
+        tree = dict(enumerate(tree))
+    if not isinstance(tree, Mapping):
         return {path: np.asarray(tree)}
-    return {name: leaf for key, value in items for name, leaf in leaves(value, f"{path}/{key}").items()}
+    return {name: leaf for key, value in tree.items() for name, leaf in leaves(value, f"{path}/{key}").items()}
 
 
 def rebuilt(tree: Any, arrays: list[Any]) -> Any:
@@ -55,7 +49,7 @@ class Updates:
         clients: Clients of a round.
 
     Attributes:
-        shapes: Shapes of the arrays of a release.
+        shapes, sizes: Of the arrays of a release; `dimension` is how many numbers it has.
         direction: Unit vector along which `half`, `long` and the opposite of it move a release.
         cosine: Of the angle between the direction and how long updates move a release, if the direction was measured.
         zeros, half, long: Updates; `half` of half a clip norm, or `None` if none is known to be.
@@ -85,8 +79,7 @@ class Updates:
 
     def tree(self, vector: np.ndarray, dtype: Any = np.float32) -> Any:
         """Returns a vector `[dimension]` as an update."""
-        with np.errstate(over="ignore", invalid="ignore"):
-            parts = np.split(vector.astype(dtype), np.cumsum(self.sizes)[:-1])
+        parts = np.split(vector.astype(dtype), np.cumsum(self.sizes)[:-1])
         return rebuilt(self._like, [part.reshape(shape) for part, shape in zip(parts, self.shapes, strict=True)])
 
     def _along(self, length: float) -> Any:
@@ -109,14 +102,11 @@ class Updates:
             yield f"an update of {length:g} clip norms", self._along(length)
         for value in (3e38, -3e38, 1e-40, np.nan, np.inf, -np.inf):
             yield f"{value:g} in every place", self._filled(value)
+        for value, dtype in ((1e300, np.float64), (2.0**40, np.int64), (6e4, np.float16)):
+            yield f"{value:g} of {np.dtype(dtype)} in every place", self._filled(value, dtype)
         places, long = np.arange(self.dimension), 1e3 * self._clip_norm * self.direction
-        for place, value in ((0, 3e38), (self.dimension // 2, -3e38), (self.dimension - 1, 3e38)):
-            yield f"{value:g} in place {place}", self.tree(np.where(places == place, value, 0.0))
-        for value in (np.nan, np.inf, -np.inf):
-            yield f"{value} in one place", self.tree(np.where(places == self.dimension // 3, value, long))
-        yield "float64 of 1e300", self._filled(1e300, np.float64)
-        yield "integers", self._filled(2.0**40, np.int64)
-        yield "float16", self._filled(6e4, np.float16)
+        for value, others in ((3e38, 0.0), (np.nan, long), (np.inf, long), (-np.inf, long)):
+            yield f"{value:g} in one place", self.tree(np.where(places == self.dimension // 3, value, others))
         yield "no tensors", []
         # NumPy repeats a number for all places.
         yield "a number for each tensor", rebuilt(self._like, [np.float32(1e6)] * len(self.shapes))
@@ -127,12 +117,14 @@ class Seen:
     """A round.
 
     Attributes:
+        before: The state before it.
         state: The state after it.
         estimate: What was released, `[dimension]`.
         sums: The same times the divisor, in clip norms, float64.
         beside: What else was released, by its path.
     """
 
+    before: Any
     state: Any
     estimate: np.ndarray
     sums: np.ndarray
@@ -153,6 +145,15 @@ class Probe:
         self.subject, self.claim, self.updates, self.clients = subject, claim, updates, clients
         self.dimension = updates.dimension
         self.quiet = [updates.zeros] * clients
+        self.factor = claim.divisor / claim.clip_norm
+
+    def run(self, cohorts: Iterable[list[Any]]) -> Iterator[Seen]:
+        """Runs one round after another from a new start."""
+        state = self.subject.start()
+        for cohort in cohorts:
+            seen = self.step(state, cohort)
+            yield seen
+            state = seen.state
 
     def step(self, state: Any, updates: Sequence[Any]) -> Seen:
         """Runs a round."""
@@ -160,22 +161,18 @@ class Probe:
         if not isinstance(released, Released):
             released = Released(estimate=released)
         arrays = leaves(released.estimate).values()
-        if [array.shape for array in arrays] != self.updates.shapes:
-            raise ReleaseError(
-                f"released has arrays of the shapes {[array.shape for array in arrays]}, and an update has "
-                f"{self.updates.shapes}: return a Released whose estimate is a tree like an update."
-            )
+        if (shapes := [array.shape for array in arrays]) != self.updates.shapes:
+            raise BrokenError(f"It releases arrays of the shapes {shapes}, and an update has {self.updates.shapes}.")
         estimate = np.concatenate([array.ravel() for array in arrays])
-        with np.errstate(over="ignore", invalid="ignore"):
-            sums = estimate.astype(np.float64) * (self.claim.divisor / self.claim.clip_norm)
-        return Seen(state=after, estimate=estimate, sums=sums, beside=leaves(released.beside))
+        sums = estimate.astype(np.float64) * self.factor
+        return Seen(before=state, state=after, estimate=estimate, sums=sums, beside=leaves(released.beside))
 
 
 def unless_refused(function: Callable[..., _T], *arguments: Any) -> _T | None:
     """Calls a function that runs rounds, which the subject may refuse; then it is `None`."""
     try:
         return function(*arguments)
-    except ReleaseError:
+    except BrokenError:
         raise
     except Exception:
         return None
@@ -186,7 +183,7 @@ def main() -> None:
     module, _, function = sys.argv[1].partition(":")
     subject, claim, like = getattr(importlib.import_module(module), function)()
     probe = Probe(subject, claim, Updates(like, claim.clip_norm, 1), 1)
-    np.save(sys.argv[2], probe.step(subject.start(), probe.quiet).sums)
+    np.save(sys.argv[2], next(probe.run([probe.quiet])).sums)
 
 
 if __name__ == "__main__":
