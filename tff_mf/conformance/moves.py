@@ -52,8 +52,8 @@ class Moves:
             along.append([float(seen.sums @ self.updates.direction) for seen in run])
         return np.stack(released), np.array(along)
 
-    def see(self) -> None:
-        """Raises an error if clients cannot be seen in the noise."""
+    def see(self) -> float:
+        """Returns how far long updates move a release, or raises an error if clients cannot be seen in the noise."""
         if self.updates.lacking:
             raise NotJudgedError(self.updates.lacking)
         if self.fault > _LARGEST_FAULT:
@@ -61,6 +61,9 @@ class Moves:
             text = f"A client that moves a release twice too far is lost in the noise of {self.times} releases: pass"
             smaller = self.probe.claim.noise_multiplier * self.clients / needed
             raise NotJudgedError(f"{text} clients={needed}, or check with noise_multiplier={smaller:.3g}.")
+        if (moved := self.check("long updates", [self.updates.long] * self.clients)) is None:
+            raise NotJudgedError("It refuses a round of long updates.")
+        return moved
 
     def check(self, who: str, *history: list[Any]) -> float | None:
         """Checks how far clients move releases, and that the noise is no smaller; `None` if a round is refused.
@@ -86,7 +89,7 @@ class Moves:
         lengths[-1] = max(lengths[-1], is_long * math.sqrt(max(0.0, total - dimension)) * deviations[-1])
         excess = lengths - clients - self.threshold * deviations
         if is_long or np.any(excess > 0):
-            done = int(np.argmax(excess))
+            done = len(history) - 1 if is_long else int(np.argmax(excess))
             text = f"With {who}, the release of round {done + 1} is moved by {lengths[done]:.3g} clip norms, and may be"
             raise BrokenError(f"{text} by {clients[done]}.")
         squares = np.einsum("ij,ij->", released, released, dtype=np.float64) * self.probe.factor**2
@@ -96,7 +99,7 @@ class Moves:
         ):
             variance = self.times * deviations[-1] ** 2
             if stats.chi2.cdf(scatter / variance, count) < CHANCE / _TESTS:
-                ratio = math.sqrt(max(0.0, scatter) / count / variance)
+                ratio = math.sqrt(max(0.0, float(scatter)) / count / variance)
                 raise BrokenError(f"With {who}, {name} is {ratio:.3g} times as large as claimed.")
         return float(np.mean(along[:, -1]))
 
@@ -114,12 +117,11 @@ class Moves:
     def bound(self) -> str:
         """Judges how far clients move a release: equals, for everything that one may send, odd ones, and later ones."""
         count, probe, updates = self.clients, self.probe, self.updates
-        refused = []
-        for name, update in updates.hostile():
-            if self.check(f"{count} clients that send {name}", [update] * count) is None:
-                refused.append(name)
-                if update is updates.long:
-                    raise NotJudgedError(f"It refuses {name}.")
+        refused = [
+            name
+            for name, update in updates.hostile()
+            if self.check(f"{count} clients that send {name}", [update] * count) is None
+        ]
         self.see()
         # An update that is large in one place alone: each client has another one, so that many are seen.
         for cohort in updates.single(self.most, count):
@@ -145,17 +147,15 @@ class Moves:
 
     def divisor(self) -> str:
         """Judges whether twice as many clients move a release twice as far, and idle ones change nothing."""
-        self.see()
         updates, zeros, count = self.updates, self.updates.zeros, self.clients
-        sent = [updates.long] * count
+        sent, moved = [updates.long] * count, self.see()
         if updates.half is not None:
             half = self.check("updates of half a clip norm", [updates.half] * count)
             if half is not None and half < 0.5 * count - self.threshold * self.deviations[0]:
                 text = f"Updates of half a clip norm move a release by {half / count:.3g} each: it is not of their sum."
                 raise BrokenError(text)
             # Some subjects leave long updates out.
-            if not (self.check("long updates", sent) or 0.0) > count / 2:
-                sent = [updates.half] * count
+            sent = sent if moved > count / 2 else [updates.half] * count
         for who, other in (
             ("twice as many clients", sent),
             ("as many idle clients beside others", [zeros] * count),

@@ -21,13 +21,13 @@ from tff_mf.conformance.rounds import Probe
 # Numbers of noise that are measured, so that a scale that is off by 2 % is found; rounds that are run for it, at most;
 # rounds of a start, and numbers of all of its rounds, which are run if they are no more.
 _NUMBERS, _MOST_RUN, _ROUNDS, _MOST_WHOLE = 500_000, 32_000, 8, 2e7
-# Numbers that starts may draw to find a short seed, and the bits that tell two starts apart.
-_DRAWN, _MOST_SEEDS, _BITS = 2e8, 1500, 64
+# Numbers that starts may draw to find a short seed, and how many starts there are at most.
+_DRAWN, _MOST_SEEDS = 2e8, 1500
 # Rows that are compared at all shifts, and coordinates that are compared pair by pair.
 _SHIFTED, _PAIRED = 20, 256
 _SAME = 1e-3
-# Of normal numbers, so many exceed 4, in absolute value; and the share of different ones among many.
-_BEYOND, _DISTINCT = 4.0, 0.5
+# Numbers in the tail that is judged; and the share of different ones among many.
+_BEYOND, _DISTINCT = 40, 0.5
 
 
 class Noise:
@@ -130,10 +130,13 @@ class Noise:
             if (off := abs(measured - mean) / math.sqrt(variance / size)) > deviations_of(2):
                 text = f"The noise is not normal: its characteristic function is off by {off:.0f} deviations."
                 raise BrokenError(text)
-        beyond, chance = int(np.sum(np.abs(self.whitened) > _BEYOND)), 2 * float(stats.norm.sf(_BEYOND))
+        # A limit that 40 numbers exceed on average, so that a tail which is cut there is seen.
+        chance = min(0.5, _BEYOND / size)
+        limit = float(stats.norm.isf(chance / 2))
+        beyond = int(np.sum(np.abs(self.whitened) > limit))
         if min(stats.binom.cdf(beyond, size, chance), stats.binom.sf(beyond - 1, size, chance)) < CHANCE / 4:
             expected = f"{size * chance:.0f} should"
-            raise BrokenError(f"{beyond} of {size} numbers exceed {_BEYOND:g} deviations, and {expected}.")
+            raise BrokenError(f"{beyond} of {size} numbers exceed {limit:.2f} deviations, and {expected}.")
         # Of first rounds, whose numbers are those that were drawn.
         first = self.whitened[:, 0].ravel()[:100_000]
         different = len(np.unique(first))
@@ -155,10 +158,9 @@ class Noise:
         drawn = {
             b"".join(seen.sums[:500].tobytes() for seen in probe.run([probe.quiet] * rounds)) for _ in range(starts)
         }
-        grid = probe.claim.grid
-        bits = 24 if grid is None else max(0.0, math.log2(self.first) + grid.bits)
-        if rounds * probe.dimension * bits < _BITS:
-            raise NotJudgedError("A start has so few numbers that two are the same by chance. Check more numbers.")
+        # Floats of 24 bits, or numbers on a coarse grid, of two starts are the same by chance if they are fewer.
+        if rounds * probe.dimension < (3 if probe.claim.grid is None else 8):
+            raise NotJudgedError("A start draws so few numbers that two are the same by chance: check more.")
         if len(drawn) < starts:
             raise BrokenError(f"{starts} starts drew {len(drawn)} different noises: seeds are short, or repeat.")
         rows += [self.whitened[1, 0], *self.whitened[0]]
