@@ -22,7 +22,7 @@ _FEWEST = 120
 # Digits of float16, and of float32 in float64.
 _FEWER_DIGITS = {np.dtype(np.float32): 11, np.dtype(np.float64): 24}
 # Tests of one law, and rounds of a history.
-_TESTS, _ROUNDS = 128, 8
+_TESTS, _ROUNDS = 256, 8
 
 
 class Moves:
@@ -103,15 +103,20 @@ class Moves:
                 raise BrokenError(f"With {who}, {name} is {ratio:.3g} times as large as claimed.")
         return float(np.mean(along[:, -1]))
 
-    def check_sum(self, who: str, one: list[Any], other: list[Any]) -> bool:
-        """Checks that a cohort of two parts moves a release as both do alone; returns whether no round is refused."""
-        cohorts = (one, other, [*one, *other])
-        moved = [along for cohort in cohorts if (along := self.check(who, cohort)) is not None]
+    def check_sum(self, who: str, cohort: list[Any]) -> bool:
+        """Checks that clients move a release as far as among equals; returns whether no round is refused."""
+        updates = list({id(sent): sent for sent in cohort if sent is not self.updates.zeros}.values())
+        portions = np.array([sum(sent is update for sent in cohort) for update in updates]) / self.clients
+        cohorts = [cohort, *([update] * self.clients for update in updates)]
+        moved = [along for one in cohorts if (along := self.check(who, one)) is not None]
         if len(moved) < len(cohorts):
             return False
-        if not abs(moved[0] + moved[1] - moved[2]) <= self.threshold * math.sqrt(3) * self.deviations[0]:
-            text = f"With {who}, a release is moved by {moved[2]:.3g} clip norms, and by {moved[0]:.3g} and"
-            raise BrokenError(f"{text} {moved[1]:.3g} of its parts alone: the divisor, or a part, follows who reports.")
+        expected, variance = float(portions @ moved[1:]), 1 + float(portions @ portions)
+        if not abs(moved[0] - expected) <= self.threshold * math.sqrt(variance) * self.deviations[0]:
+            text = (
+                f"With {who}, a release is moved by {moved[0]:.3g} clip norms, and among equals these clients move it"
+            )
+            raise BrokenError(f"{text} by {expected:.3g}: what a client adds, or the divisor, follows who reports.")
         return True
 
     def bound(self) -> str:
@@ -132,8 +137,8 @@ class Moves:
         odd_ones = max(1, (count - 1) // 2)
         ordinary = [updates.long if updates.half is None else updates.half] * (count - odd_ones)
         for name, update in updates.odd.items():
-            self.check_sum(f"{odd_ones} clients before others who send {name}", [update] * odd_ones, ordinary)
-            self.check_sum(f"{odd_ones} clients after others who send {name}", ordinary, [update] * odd_ones)
+            self.check_sum(f"{odd_ones} clients before others who send {name}", [*[update] * odd_ones, *ordinary])
+            self.check_sum(f"{odd_ones} clients after others who send {name}", [*ordinary, *[update] * odd_ones])
         # Half of the clients are away in every second round, if that is not refused.
         long, away, quiet = [updates.long] * count, probe.quiet[: (count + 1) // 2], probe.quiet
         rounds = min(self.noise.rounds, _ROUNDS)
@@ -156,16 +161,16 @@ class Moves:
                 raise BrokenError(text)
             # Some subjects leave long updates out.
             sent = sent if moved > count / 2 else [updates.half] * count
-        for who, other in (
+        for who, others in (
             ("twice as many clients", sent),
             ("as many idle clients beside others", [zeros] * count),
             ("half as many idle clients beside others", [zeros] * (count // 2)),
         ):
-            if not self.check_sum(who, sent, other):
+            if not self.check_sum(who, [*sent, *others]):
                 raise NotJudgedError(f"It refuses {who}: pass fewer clients.")
         for who, cohort in (("nobody", []), ("one client that sends zero", [zeros])):
             self.check(who, cohort)
-        least = (self.threshold + POWER) * math.sqrt(3) * self.deviations[0] / (count * updates.cosine)
+        least = (self.threshold + POWER) * math.sqrt(5) * self.deviations[0] / (count * updates.cosine)
         return f"a divisor that changes by {least:.0%}"
 
     def low_bits(self) -> str:
