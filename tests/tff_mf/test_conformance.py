@@ -314,6 +314,37 @@ class OfDoubles(Plain):
         return keys, [part.reshape(shape) for part, shape in zip(parts, self.shapes, strict=True)]
 
 
+class KeyOfTheLastStart(Plain):
+    """Every third start begins with the key of the one before it."""
+
+    starts, last = itertools.count(), None
+
+    def key(self, keys):
+        if keys:
+            return secrets.randbits(128)
+        if next(self.starts) % 3:
+            type(self).last = secrets.randbits(128)
+        return self.last or secrets.randbits(128)
+
+
+class ClippingAllButOneRound(ClippingFewRounds):
+    def clipped(self, update):
+        factor = 3.0 if self.done == 5 else 1.0
+        return [factor * part for part in Plain.clipped(self, update)]
+
+
+def of_another_lag(lag, factor):
+    """Noise of a C whose numbers of one lag are multiplied by a factor."""
+
+    def noise(self, keys):
+        rounds = np.arange(len(self.encoder))
+        encoder = self.encoder * np.where(np.subtract.outer(rounds, rounds) == lag, factor, 1.0)
+        z = np.stack([self.normals(key) for key in keys])
+        return np.linalg.solve(encoder[: len(keys), : len(keys)], z)[-1] * self.stddev
+
+    return noise
+
+
 def empty_or_not(updates):
     return sum(bool(len(update)) for update in updates)
 
@@ -354,6 +385,14 @@ FAULTS = {
         "correlation",
         {"key": lambda self, keys: keys[-5] if len(keys) >= 5 else secrets.randbits(128)},
     ),
+    "a mechanism that restarts": (
+        "correlation",
+        {"noise": lambda self, keys: Plain.noise(self, keys[6 * ((len(keys) - 1) // 6) :])},
+    ),
+    "C without its numbers of lag three": ("correlation", {"noise": of_another_lag(3, 0.0)}),
+    "C whose numbers of lag one are off by 6 %": ("correlation", {"noise": of_another_lag(1, 0.94)}),
+    "a key used again after a restart": ("fresh", KeyOfTheLastStart),
+    "a clip norm that is three times as large in round 6": ("bound", ClippingAllButOneRound),
     "the key follows from the state": ("fresh", {"key": lambda self, keys: hash((len(keys), *keys)) % 2**64}),
     "every start has one seed": ("fresh", {"key": lambda self, keys: len(keys)}),
     "a seed of 16 bits": ("fresh", {"key": lambda self, keys: secrets.randbits(16)}),

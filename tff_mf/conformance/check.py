@@ -109,6 +109,7 @@ def _beside(probe: Probe, states: tuple[Any, Any]) -> str:
         state_leaves = {} if published is None else leaves(published(seen.state), "/published")
         return {path or "/": (leaf.size, leaf.tobytes()) for path, leaf in (seen.beside | state_leaves).items()}
 
+    finds = ""
     # In the first round, and in the last of those that are measured.
     for state in states:
         first, second = released(state, cohort), released(state, cohort)
@@ -123,7 +124,8 @@ def _beside(probe: Probe, states: tuple[Any, Any]) -> str:
                     raise BrokenError(f"{exact[0]} changes if one client {what}.")
         if left := sorted(random - covered):
             raise NotJudgedError(f"{left[0]} is random, and its noise is not known. Account for it: numbers_covered.")
-    return "" if first else "nothing, since nothing else is released, by Released.beside"
+        finds = "" if first else "nothing, since nothing else is released, by Released.beside"
+    return finds
 
 
 def _last_round(probe: Probe, noise: Noise) -> str:

@@ -119,7 +119,8 @@ class Noise:
                 raise BrokenError(f"Rounds with a distance of {lag} are correlated by {mean:.3g}: C is another one.")
         self._check_normal()
         _check_shifts(rows[:_SHIFTED], "Coordinates, or rounds with a shift, have correlated noise, or the same.")
-        return f"rounds that are correlated by {(deviations + POWER) / math.sqrt(rounds.size):.2g}"
+        least = (deviations + POWER) / math.sqrt(max(1, self.rounds - 1) * rounds.shape[1])
+        return f"neighbouring rounds that are correlated by {least:.2g}"
 
     def _check_normal(self) -> None:
         """Checks that numbers are normal: by their characteristic function, their tail, and how many differ."""
