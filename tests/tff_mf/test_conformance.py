@@ -390,7 +390,7 @@ FAULTS = {
         {"noise": lambda self, keys: Plain.noise(self, keys[6 * ((len(keys) - 1) // 6) :])},
     ),
     "C without its numbers of lag three": ("correlation", {"noise": of_another_lag(3, 0.0)}),
-    "C whose numbers of lag one are off by 6 %": ("correlation", {"noise": of_another_lag(1, 0.94)}),
+    "C whose numbers of lag one are off by 4.5 %": ("correlation", {"noise": of_another_lag(1, 0.955)}),
     "a key used again after a restart": ("fresh", KeyOfTheLastStart),
     "a clip norm that is three times as large in round 6": ("bound", ClippingAllButOneRound),
     "the key follows from the state": ("fresh", {"key": lambda self, keys: hash((len(keys), *keys)) % 2**64}),
