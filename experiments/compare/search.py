@@ -68,8 +68,8 @@ class SearchResult(Record, kw_only=True):
         runs_on_average: Mean number of runs: how many there were stays secret.
         search_runs: The distribution of their number.
         drawn_from: The distribution of each setting that was drawn.
-        selected: The folder of the selected run; `None` if there was no run, as can be for Poisson's distribution.
-        settings: What was drawn for the selected run.
+        settings: What was drawn for the selected run; nothing, as in all that follows, if there was no run, as can be
+            for Poisson's distribution.
         score: Its smoothed validation accuracy, by which it was selected.
         accuracy: Its accuracy on test sentences.
         claim: Its guarantee, the search included.
@@ -79,7 +79,6 @@ class SearchResult(Record, kw_only=True):
     runs_on_average: Number
     search_runs: str
     drawn_from: Distributions
-    selected: str | None = None
     settings: dict[str, Any] = msgspec.field(default_factory=dict)
     score: Number | None = None
     accuracy: Number | None = None
@@ -202,7 +201,6 @@ def _published(folder: pathlib.Path, drawn_from: Distributions) -> dict[str, Any
         return {}
     summary, training = compare.summary_of(folder), read_record(folder).settings
     return {
-        "selected": folder.name,
         "settings": {name: getattr(training, name) for name in drawn_from},
         "score": summary.validation_accuracy_smoothed,
         "accuracy": summary.accuracy,
@@ -226,7 +224,7 @@ def page(result: SearchResult, *, name: str) -> str:
     else:
         chosen = ", ".join(f"{setting} = {value}" for setting, value in result.settings.items())
         lines += [
-            f"Selected, in {result.selected}: {chosen}.",
+            f"Selected, in {SELECTED}: {chosen}.",
             f"Its score is {100 * result.score:.2f} %, {compare.SMOOTHED}, of clients that never train. Its test "
             f"accuracy is {100 * result.accuracy:.2f} %.",
             statements.line(result.claim),

@@ -235,6 +235,35 @@ def test_the_command_ends_a_search_that_was_killed_while_it_trained(small_data, 
     assert (log.started, log.ended) == (None, None), "when a run began says how many came before it"
 
 
+KILLED_WHEN_IT_SELECTS = """
+import os, pathlib, signal
+renamed = pathlib.Path.rename
+def rename(path, target):
+    renamed(path, target)
+    if pathlib.Path(target).name == "selected":
+        os.kill(os.getpid(), signal.SIGKILL)
+pathlib.Path.rename = rename
+"""
+
+
+def test_the_search_of_the_page_selects_once(forks, tmp_path):
+    """From Python; killed between its selection and its end, it trains and selects nothing more."""
+    code, folder = (HERE.parents[1] / "docs" / "search.py").read_text(), tmp_path / "search"
+
+    def run(code):
+        return forking.run_program(code, [str(folder)], server=forks, folder=tmp_path, environment=dict(os.environ))
+
+    assert run(KILLED_WHEN_IT_SELECTS + code).returncode == -signal.SIGKILL
+    assert len(json.loads((folder / "drawn.json").read_text())) - 1 == len([*folder.glob("run-*")])
+    assert (folder / "drawn.json").stat().st_mode & 0o777 == 0o600
+    before = (folder / "selected" / names.LEDGER).read_bytes()
+    again = run(code)
+    assert "the best of a search of 2 runs on average, which is covered" in again.stdout, again.stderr
+    assert [path.name for path in folder.iterdir()] == ["selected"]
+    assert (folder / "selected" / names.LEDGER).read_bytes() == before
+    assert run(code).stdout == again.stdout
+
+
 def test_no_run_at_all_is_said_and_never_drawn_again(spec, tmp_path, at_once, typed, monkeypatch):
     text = spec.read_text().replace("search = 4.0\n", 'search = 4.0\nsearch_runs = "poisson"\n')
     spec.write_text(text)
