@@ -235,7 +235,8 @@ RELEASES = {
 }
 
 
-@pytest.mark.sampled(most=1)
+# Long: faults above are beside the model too, and such a release is one that is found but not named a fault.
+@pytest.mark.long
 @pytest.mark.parametrize("name", RELEASES)
 def test_a_second_release_does_not_pass(name):
     verdict = check(RELEASES[name]())
