@@ -204,20 +204,18 @@ def plan_cohorts(
     return CohortPlan(client_ids=clients, participation=sampling.schema(rounds), indices=indices)
 
 
-def secret_cohorts(
-    path: pathlib.Path, *, run: str | None, begun: bool, **setting: Any
-) -> tuple[CohortPlan, CohortSecret]:
-    """Returns the cohorts of a run by the secret in a file, or by a new one, which the caller saves there.
+def secret_cohorts(path: pathlib.Path, *, run: str, begun: bool, **setting: Any) -> CohortPlan:
+    """Returns the cohorts of a run by the secret in a file, or by a new one, which is saved there.
 
     Formal guarantee: once a round was begun, the cohorts are those that the run began with.
 
     Args:
         path: The file.
-        run: The identifier of the run; `None` if it has none yet.
+        run: The identifier of the run.
         begun: Whether a round of the run may have begun.
         setting: Arguments of `plan_cohorts` without `seed` and `secret`.
     """
-    if run is not None and path.is_file():
+    if path.is_file():
         secret = CohortSecret.load(path, run=run)
     elif begun:
         raise InputValueError(
@@ -233,13 +231,11 @@ def secret_cohorts(
             "clients are not those that the run began with, or are sampled otherwise: pass the same, as a client in "
             "another cohort would take part in rounds of both."
         )
-    return plan, dataclasses.replace(secret, cohorts=cohorts)
-
-
-def keep_secret(path: pathlib.Path, secret: CohortSecret) -> None:
-    """Saves the secret of a run of which no round was begun, in place of one that is left of a stopped start."""
-    path.unlink(missing_ok=True)
-    secret.save(path)
+    if not begun:
+        # In place of one that is left of a stopped start.
+        path.unlink(missing_ok=True)
+        dataclasses.replace(secret, cohorts=cohorts).save(path)
+    return plan
 
 
 def _population(client_ids: Sequence[str]) -> tuple[str, ...]:

@@ -39,7 +39,7 @@ from ..runs.names import (
     SETTINGS_TOML,
     SUMMARY,
 )
-from ..sampling import CohortPlan, SamplingSettings, keep_secret, secret_cohorts
+from ..sampling import CohortPlan, SamplingSettings, secret_cohorts
 
 if TYPE_CHECKING:
     from ...aggregators import MFAggregationFactory
@@ -174,11 +174,10 @@ class RunGuard:
                 return self._given
             # By a key in the folder of the checkpoints.
             checkpoint_files.make_private(self.folder / CHECKPOINTS)
-            path, begun = self.folder / CHECKPOINTS / COHORTS, self._book.record.newest is not None
-            drawn, secret = secret_cohorts(
-                path,
+            drawn = secret_cohorts(
+                self.folder / CHECKPOINTS / COHORTS,
                 run=self.run,
-                begun=begun,
+                begun=self._book.record.newest is not None,
                 client_ids=checked_clients(self._plan, clients),
                 rounds=self._plan.rounds,
                 sampling=self._plan.sampling,
@@ -187,10 +186,8 @@ class RunGuard:
             grid = self._plan.grid
             if grid is not None and drawn.clients_per_round > grid.max_clients:
                 raise InputValueError(f"grid={grid} has less room than a cohort needs: take a Grid of more clients.")
-            if not begun:
-                keep_secret(path, secret)
             self._drawn = drawn
-            return self._drawn
+            return drawn
 
     def allowed(self, clients: Iterable[str]) -> list[str]:
         """Returns the clients that may take part in the next round: of drawn cohorts, those in its own."""
@@ -270,7 +267,7 @@ class RunGuard:
             self._book.check()
             if not self._book.record.attempts[number]:
                 raise InputValueError(f"round {number} was never begun: call begin first.")
-            self.check_state(number, state)
+            self._check_state(number, state)
             # After a state with other noise, none is of the rounds in their order.
             self._check_unmixed()
             about = {"run": self.run, "round": number, "ledger": self._book.seen(), **(facts or {})}
@@ -316,7 +313,7 @@ class RunGuard:
                 "took part, or was changed since, or the checkpoint is of a copy of the folder that went on too: put "
                 "the newest ledger back, with the checkpoint of the same folder."
             )
-        self.check_state(newest)
+        self._check_state(newest)
         with self._lock:
             if not self.has_ended:
                 reports = typed.convert(about["reports"], ReportCounts | None) if newest > self.last_released else None
@@ -342,7 +339,7 @@ class RunGuard:
                 self._check_unmixed()
             self._last, self._mixed = number - 1, False
 
-    def check_state(self, round_number: int, state: Any = None) -> None:
+    def _check_state(self, round_number: int, state: Any = None) -> None:
         """Raises unless the noise of a state was drawn exactly once for each round up to `round_number`.
 
         Args:

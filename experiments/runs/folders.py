@@ -25,20 +25,8 @@ from ..output import files, typed
 from ..output.files import file_hash
 from ..output.typed import Count, Positive, Record, check_same
 from ..sampling import SamplingSettings
+from . import names
 from .ledger import cohort_digest, read_ledger
-from .names import (
-    CHECKPOINTS,
-    COHORTS,
-    EVALUATED,
-    LEDGER,
-    MECHANISM,
-    PLAN,
-    REPORT,
-    REPORT_TEXT,
-    RUN_JSON,
-    SETTINGS_TOML,
-    SUMMARY,
-)
 from .settings import RunSettings
 
 _PACKAGES = (
@@ -49,7 +37,7 @@ _PACKAGES = (
     "numpy",
     "scipy",
 )
-_WRITTEN_LAST = (SUMMARY, REPORT, REPORT_TEXT)
+_WRITTEN_LAST = (names.SUMMARY, names.REPORT, names.REPORT_TEXT)
 _COMPARISON = ".comparison"
 _MOST_AT_ONCE = 1024
 # Fields that may change when a run is resumed, and one that follows from all fields of the plan.
@@ -86,7 +74,7 @@ def readable_folder(path: pathlib.Path) -> pathlib.Path:
         there = os.path.lexists(path)
     except OSError as error:
         raise InputValueError(f"run={str(path)!r} cannot be read: {error.strerror or error}.") from error
-    what = f"is a file: name the folder of the run, which holds {RUN_JSON}" if there else "does not exist"
+    what = f"is a file: name the folder of the run, which holds {names.RUN_JSON}" if there else "does not exist"
     raise InputValueError(f"run={str(path)!r} {what}{'' if there else ': name the folder of a run'}.")
 
 
@@ -116,7 +104,7 @@ def has_files(path: pathlib.Path) -> bool:
 
 def check_empty(path: pathlib.Path) -> None:
     """Raises if a folder has a file, which is never overwritten."""
-    if (path / RUN_JSON).is_file() or (path / SETTINGS_TOML).is_file():
+    if (path / names.RUN_JSON).is_file() or (path / names.SETTINGS_TOML).is_file():
         raise InputValueError(f"out={str(path)!r} holds a run: go on with it by resume=True, or name another folder.")
     if has_files(path):
         raise InputValueError(f"out={str(path)!r} is not empty: name another folder, or remove it.")
@@ -126,13 +114,13 @@ def resumable_folder(path: pathlib.Path) -> pathlib.Path:
     """Returns the folder of a run that was interrupted; of one that has ended, the secret of its cohorts is deleted."""
     if not path.is_dir():
         raise InputValueError(f"out={str(path)!r} has no run to resume: start the run without --resume.")
-    saved = checkpoint_files.saved_rounds(path / CHECKPOINTS)
-    book = read_ledger(path / LEDGER) if (path / LEDGER).is_file() else None
+    saved = checkpoint_files.saved_rounds(path / names.CHECKPOINTS)
+    book = read_ledger(path / names.LEDGER) if (path / names.LEDGER).is_file() else None
     # By its last files or, where one was removed since, by its ledger.
     ended = all((path / name).is_file() for name in _WRITTEN_LAST) or (book is not None and book.ended)
     # A run may have been stopped after its last round, before all files were written and its keys were deleted.
     if ended and not saved:
-        secret = path / CHECKPOINTS / COHORTS
+        secret = path / names.CHECKPOINTS / names.COHORTS
         if secret.exists():
             # It is deleted after the checkpoints, which cannot be continued without it.
             with files.alone(path):
@@ -144,19 +132,19 @@ def resumable_folder(path: pathlib.Path) -> pathlib.Path:
 
 def delete_keys(folder: pathlib.Path) -> None:
     """Deletes all states of a run, which have the keys of its noise, and what secret cohorts follow from."""
-    checkpoint_files.remove_all(folder / CHECKPOINTS)
-    (folder / CHECKPOINTS / COHORTS).unlink(missing_ok=True)
+    checkpoint_files.remove_all(folder / names.CHECKPOINTS)
+    (folder / names.CHECKPOINTS / names.COHORTS).unlink(missing_ok=True)
 
 
 def begun_mechanism(folder: pathlib.Path) -> tff_mf.Mechanism | None:
     """Returns the mechanism of the run in a folder, `None` if the run was stopped before it was saved."""
-    path = folder / MECHANISM
+    path = folder / names.MECHANISM
     return tff_mf.load(path) if path.is_file() else None
 
 
 def read_evaluated(folder: pathlib.Path) -> frozenset[str]:
     """Returns the clients that the run in a folder was evaluated on, where its guard writes them down."""
-    path = folder / EVALUATED
+    path = folder / names.EVALUATED
     try:
         return frozenset(typed.read(path, list[str], "evaluated")) if path.exists() else frozenset()
     except InputValueError as error:
@@ -165,7 +153,7 @@ def read_evaluated(folder: pathlib.Path) -> frozenset[str]:
 
 def keep_evaluated(folder: pathlib.Path, clients: Iterable[str]) -> None:
     """Writes down all clients that the run in a folder was evaluated on."""
-    files.write_atomically(folder / EVALUATED, json.dumps(sorted(clients)) + "\n")
+    files.write_atomically(folder / names.EVALUATED, json.dumps(sorted(clients)) + "\n")
 
 
 def continued_folder(path: pathlib.Path) -> pathlib.Path:
@@ -365,10 +353,10 @@ class RunRecord(RunFacts, kw_only=True):
         return self.settings.resolved(self.plan, self.server_learning_rate)
 
 
-def check_fields(names: Iterable[str]) -> None:
+def check_fields(given: Iterable[str]) -> None:
     """Raises if a field is given that follows from the privacy plan, or that does not exist."""
     of_pipeline = [name for name in RunFacts.__struct_fields__ if name not in _NOT_GIVEN]
-    for name in names:
+    for name in given:
         if name not in of_pipeline:
             raise InputValueError(
                 f"{name}= cannot be given: it follows from the privacy plan, or does not exist. Change the plan, or "
@@ -399,8 +387,8 @@ def write_record(
     if begun is None and mechanism in (None, plan.mechanism):
         plan.save(folder)
     fields = {
-        "plan_sha256": file_hash(folder / PLAN),
-        "mechanism_sha256": file_hash(folder / MECHANISM),
+        "plan_sha256": file_hash(folder / names.PLAN),
+        "mechanism_sha256": file_hash(folder / names.MECHANISM),
         "cohorts": [cohort_digest(clients) for clients in cohorts],
         "command": [pathlib.Path(sys.argv[0]).name, *sys.argv[1:]],
         **more,
@@ -413,7 +401,7 @@ def write_record(
             f"out={str(folder)!r} holds a run with another mechanism: resume it with the same, or name another folder."
         )
     if begun is None:
-        files.write_atomically(folder / RUN_JSON, json.dumps(msgspec.to_builtins(facts), indent=1) + "\n")
+        files.write_atomically(folder / names.RUN_JSON, json.dumps(msgspec.to_builtins(facts), indent=1) + "\n")
     return begun or RunRecord(**msgspec.structs.asdict(facts), plan=plan)
 
 
@@ -427,10 +415,10 @@ def _check_resumed(folder: pathlib.Path, begun: RunRecord, plan: tff_mf.Plan, fa
         # It may differ as it was made for other settings, and σ as it is another mechanism's.
         now, then = ({name: each[name] for name in each if name not in _DERIVED} for each in (now, then))
     check_same(now, then, run=str(folder), derived=_DERIVED)
-    if file_hash(folder / PLAN) != begun.plan_sha256:
+    if file_hash(folder / names.PLAN) != begun.plan_sha256:
         raise InputValueError(
-            f"plan={str(folder / PLAN)!r} was changed since the run began: put it back as it was, or start another "
-            "run in another folder."
+            f"plan={str(folder / names.PLAN)!r} was changed since the run began: put it back as it was, or start "
+            "another run in another folder."
         )
 
 
@@ -447,16 +435,16 @@ def read_record(folder: pathlib.Path) -> RunRecord:
     Raises:
         InputValueError: If the folder lacks one of them or the artifact, or one is damaged.
     """
-    path = readable_folder(folder) / RUN_JSON
+    path = readable_folder(folder) / names.RUN_JSON
     if not path.exists():
-        raise InputValueError(f"run={str(folder)!r} is not a run folder: {RUN_JSON} is missing.")
+        raise InputValueError(f"run={str(folder)!r} is not a run folder: {names.RUN_JSON} is missing.")
     facts = typed.read(path, RunFacts, "run")
     return RunRecord(**msgspec.structs.asdict(facts), plan=tff_mf.Plan.load(folder))
 
 
 def begun_record(folder: pathlib.Path) -> RunRecord | None:
     """Returns what `read_record` does; `None` if the folder has no `run.json`: its run was stopped before that."""
-    return read_record(folder) if (folder / RUN_JSON).is_file() else None
+    return read_record(folder) if (folder / names.RUN_JSON).is_file() else None
 
 
 def named(schema: tff_mf.Participation) -> dict[str, Any]:

@@ -50,7 +50,7 @@ def test_the_process_releases_what_the_guarantee_counts_on(algorithm):
     language_task = next_word.build_task(settings, [f"word{number}" for number in range(60)])
     words = np.random.default_rng(0).integers(0, 60, (3, 8, 21))
     clients = [tf.data.Dataset.from_tensor_slices((one[:, :-1], one[:, 1:])).batch(4) for one in words]
-    plan = privacy(noise_multiplier=0.1)
+    plan = privacy(noise_multiplier=0.1, clip_norm=settings.clip_norm)
     process, _ = next_word.build_process(settings, plan, language_task)
     with aggregators.resident_context():
         result = aggregators.check_process(
