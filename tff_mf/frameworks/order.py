@@ -147,7 +147,8 @@ class Order:
                 rounds of `CyclicPoisson` are independent: they need none.
 
         Returns:
-            Indices of examples, int32 `[count, width]`; −1 stands for no example, and fills the end of a row.
+            Indices of examples, int32 `[count, width]`; −1 stands for no example, and fills the end of a row. They are
+            the caller's own: whatever is written into them changes no other batch, nor this one if it is asked again.
 
         Raises:
             InputValueError: If the rounds are not all below `rounds`, the examples cannot fill the batches, or `secret`
@@ -165,7 +166,7 @@ class Order:
             rounds, groups = range(begin, begin + count), self._groups
             return rows_of([self.sampling.joined(groups[t % len(groups)], SystemDraws()) for t in rounds])
         if not self.is_sampled:
-            return self._public_batches[begin : begin + count]
+            return self._public_batches[begin : begin + count].copy()
         if secret is None:
             raise InputValueError(
                 f"secret=None, but examples have their places by {self.sampling} in all {self.rounds} rounds: pass one "
@@ -174,7 +175,7 @@ class Order:
         if secret not in self._secret_batches:
             names = [str(index) for index in range(self.examples)]
             self._secret_batches[secret] = self._batches_by(secret.draws(names, self.sampling))
-        return self._secret_batches[secret][begin : begin + count]
+        return self._secret_batches[secret][begin : begin + count].copy()
 
     @functools.cached_property
     def _groups(self) -> np.ndarray:

@@ -68,6 +68,28 @@ def test_secret_batches_of_some_rounds_need_the_secret_of_all():
     assert np.array_equal(whole[:3], whole[3:])
 
 
+@pytest.mark.parametrize(
+    "sampling",
+    [
+        tff_mf.BallsInBins(groups=3),
+        tff_mf.BMinSep(min_sep=2, probability=0.3),
+        tff_mf.FixedEpoch(min_sep=3, max_participations=2),
+        tff_mf.MinSep(min_sep=2, max_participations=3),
+    ],
+    ids=repr,
+)
+def test_what_is_written_into_a_batch_changes_no_batch(sampling):
+    """Such as 0 in place of −1, or another order of the rounds, in which examples would come sooner than accounted."""
+    order, secret = tff_mf.Order(sampling=sampling, examples=12, batch_size=3, rounds=6), tff_mf.CohortSecret.drawn()
+    whole, fingerprint = order.batches(0, 6, secret=secret).copy(), order.fingerprint
+    for begin, count in ((0, 6), (2, 1)):
+        rows = order.batches(begin, count, secret=secret)
+        rows[rows < 0] = 0
+        rows[:] = rows[::-1] + 1
+        np.testing.assert_array_equal(order.batches(0, 6, secret=secret), whole)
+    assert order.fingerprint == fingerprint
+
+
 def convolutions():
     return tf.keras.Sequential(
         [
