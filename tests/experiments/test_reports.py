@@ -269,6 +269,15 @@ def test_runs_before_are_composed_as_they_were_planned(tmp_path, more):
         assert invoke("report", folder, "--runs-before", 3).exit_code == 0
 
 
+def test_tails_of_runs_before_add_up():
+    one = tff_mf.Guarantee(mu=1.0, tail=1e-12)
+    about = {"delta": 1e-6, "rounds": 9, "participation": "once"}
+    stated = statements.claim(one, earlier=one, runs_before=3, **about).epsilon_with_runs_before
+    composed = tff_mf.Guarantee(mu=2.0, tail=4e-12).epsilon(1e-6)
+    assert composed <= stated <= composed * (1 + 1e-9)
+    assert stated > tff_mf.Guarantee(mu=2.0, tail=3e-12).epsilon(1e-6) * (1 + 1e-6)
+
+
 @pytest.mark.parametrize("more", [in_secret(), {"privacy": plan(search=SEARCH)}], ids=["secret", "search"])
 def test_runs_before_are_refused_where_nothing_composes(tmp_path, typed, more):
     finished(tmp_path / "run", **more)
