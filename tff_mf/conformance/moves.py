@@ -61,20 +61,17 @@ class Moves:
             text = f"A client that moves a release twice too far is lost in the noise of {self.times} releases: pass"
             smaller = self.probe.claim.noise_multiplier * self.clients / needed
             raise NotJudgedError(f"{text} clients={needed}, or check with noise_multiplier={smaller:.3g}.")
-        if (moved := self.check("long updates", [self.updates.long] * self.clients)) is None:
+        if (draws := self.draws([self.updates.long] * self.clients)) is None:
             raise NotJudgedError("It refuses a round of long updates.")
-        return moved
+        return float(np.mean(draws[1]))
 
-    def check(self, who: str, *history: list[Any]) -> float | None:
-        """Checks how far clients move releases, and that the noise is no smaller; `None` if a round is refused.
+    def check(self, who: str, *history: list[Any]) -> bool:
+        """Checks how far clients move releases, and that the noise is no smaller; returns whether no round is refused.
 
         A client moves the release of its round alone, by at most 1, and a client that sends zero by nothing.
-
-        Returns:
-            How far the last release is moved along the direction.
         """
         if (draws := self.draws(*history)) is None:
-            return None
+            return False
         released, along = draws
         mean = released.mean(0, dtype=np.float64) * self.probe.factor
         if not np.all(np.isfinite(mean)):
@@ -92,25 +89,31 @@ class Moves:
             done = len(history) - 1 if is_long else int(np.argmax(excess))
             text = f"With {who}, the release of round {done + 1} is moved by {lengths[done]:.3g} clip norms, and may be"
             raise BrokenError(f"{text} by {clients[done]}.")
-        squares = np.einsum("ij,ij->", released, released, dtype=np.float64) * self.probe.factor**2
+        self.check_noise(who, released, along)
+        return True
+
+    def check_noise(self, who: str, released: np.ndarray, along: np.ndarray) -> None:
+        """Checks that the last releases of a history have no less noise, in all or along the updates."""
+        mean, variance = released.mean(0, dtype=np.float64), self.noise.stddevs[along.shape[1] - 1] ** 2
+        squares = np.einsum("ij,ij->", released, released, dtype=np.float64) - self.times * float(mean @ mean)
         for name, scatter, count in (
-            ("the noise", squares - self.times * float(mean @ mean), dimension * (self.times - 1)),
+            ("the noise", squares * self.probe.factor**2, released.shape[1] * (self.times - 1)),
             ("the noise along their updates", self.times * np.var(along[:, -1]), self.times - 1),
         ):
-            variance = self.times * deviations[-1] ** 2
             if stats.chi2.cdf(scatter / variance, count) < CHANCE / _TESTS:
                 ratio = math.sqrt(max(0.0, float(scatter)) / count / variance)
                 raise BrokenError(f"With {who}, {name} is {ratio:.3g} times as large as claimed.")
-        return float(np.mean(along[:, -1]))
 
     def check_sum(self, who: str, cohort: list[Any]) -> bool:
         """Checks that clients move a release as far as among equals; returns whether no round is refused."""
         updates = list({id(sent): sent for sent in cohort if sent is not self.updates.zeros}.values())
         portions = np.array([sum(sent is update for sent in cohort) for update in updates]) / self.clients
-        cohorts = [cohort, *([update] * self.clients for update in updates)]
-        moved = [along for one in cohorts if (along := self.check(who, one)) is not None]
-        if len(moved) < len(cohorts):
-            return False
+        moved = []
+        for sent in (cohort, *([update] * self.clients for update in updates)):
+            if (draws := self.draws(sent)) is None:
+                return False
+            self.check_noise(who, *draws)
+            moved.append(np.mean(draws[1]))
         expected, variance = float(portions @ moved[1:]), 1 + float(portions @ portions)
         if not abs(moved[0] - expected) <= self.threshold * math.sqrt(variance) * self.deviations[0]:
             text = (
@@ -125,7 +128,7 @@ class Moves:
         refused = [
             name
             for name, update in updates.hostile()
-            if self.check(f"{count} clients that send {name}", [update] * count) is None
+            if not self.check(f"{count} clients that send {name}", [update] * count)
         ]
         self.see()
         # An update that is large in one place alone: each client has another one, so that many are seen.
@@ -144,7 +147,7 @@ class Moves:
         rounds = min(self.noise.rounds, _ROUNDS)
         for between in ([away, quiet], [quiet, quiet]):
             history = [*[long, *between * 4][: rounds - 1], long]
-            if self.check("long updates in the first and the last round", *history) is not None:
+            if self.check("long updates in the first and the last round", *history):
                 break
         self.check("long updates in every round", *[long] * rounds)
         finds = f"a client that moves a release {self.fault:.2f} times as far"
@@ -155,10 +158,10 @@ class Moves:
         updates, zeros, count = self.updates, self.updates.zeros, self.clients
         sent, moved = [updates.long] * count, self.see()
         if updates.half is not None:
-            half = self.check("updates of half a clip norm", [updates.half] * count)
-            if half is not None and half < 0.5 * count - self.threshold * self.deviations[0]:
-                text = f"Updates of half a clip norm move a release by {half / count:.3g} each: it is not of their sum."
-                raise BrokenError(text)
+            halves = self.draws([updates.half] * count)
+            if halves is not None and np.mean(halves[1]) < 0.5 * count - self.threshold * self.deviations[0]:
+                text = f"{count} updates of half a clip norm move a release by {np.mean(halves[1]):.3g}: it is not of"
+                raise BrokenError(f"{text} their sum.")
             # Some subjects leave long updates out.
             sent = sent if moved > count / 2 else [updates.half] * count
         for who, others in (

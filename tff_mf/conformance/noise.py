@@ -60,8 +60,8 @@ class Noise:
                     states = [*states[:1], seen.before, seen.state]
             except Exception as error:
                 raise InputValueError(
-                    f"subject refuses a round of zero updates like the tree of like: {error!r} Pass a tree that has "
-                    "the shapes of its updates and of its releases."
+                    f"subject refuses a round of zero updates like the tree of like: {error!r}. Pass a tree that has "
+                    "the shapes of its updates and releases, or an Updates whose zeros it takes."
                 ) from error
             whitened[:] = encoder @ sums / claim.noise_multiplier
             if not start:
