@@ -15,8 +15,6 @@ _DRAWN, _MOST_DRAWS = 2e7, 256
 # A client that moves a release this much further than allowed is found, if as many draws as are allowed suffice; a
 # fault of this size, at least, or the law is not judged.
 _FAULT, _LARGEST_FAULT = 1.25, 2.0
-# Clip norms that nothing but an update of 3e38 which is not clipped moves a number by.
-_HUGE = 1e12
 # Fewer numbers do not show their last bits.
 _FEWEST = 120
 # Digits of float16, and of float32 in float64.
@@ -132,9 +130,10 @@ class Moves:
         ]
         self.see()
         # An update that is large in one place alone: each client has another one, so that many are seen.
+        limit = count + deviations_of(probe.dimension * self.most) * self.noise.first
         for cohort in updates.single(self.most, count):
             seen = unless_refused(probe.step, probe.subject.start(), cohort)
-            if seen is not None and not np.all(np.abs(seen.sums) <= _HUGE * (1 + self.noise.first)):
+            if seen is not None and not np.all(np.abs(seen.sums) <= limit):
                 raise BrokenError("A client that sends 3e+38 in one place alone is not clipped.")
         # Fewer than half are odd: an ordinary client is in the middle.
         odd_ones = max(1, (count - 1) // 2)
