@@ -105,3 +105,11 @@ def test_epsilon_covers_laws_that_are_moved_for_each_draw_of_the_rounds(name, co
     if too_small:
         assert charged > ideal
         assert moved_delta(ideal, means, chances, cost) > DELTA
+
+
+@pytest.mark.parametrize("name", CHARGED)
+def test_a_small_charge_costs_little(name):
+    mechanism, _, sampling, _ = RUNS[name]
+    run = sampling.run(Question(mechanism=mechanism, rounds=2, sampling=sampling, **FEW))
+    small = dataclasses.replace(CHARGE, mu=1e-6, tail=1e-12)
+    assert run.charged(SIGMA, DELTA, small).epsilon <= 1.05 * run.charged(SIGMA, DELTA, None).epsilon
