@@ -1,5 +1,10 @@
 """Noise in PyTorch beyond the laws of all engines, and central training, against NumPy and plain loops."""
 
+import concurrent.futures
+import pickle
+import time
+from copy import deepcopy
+
 import numpy as np
 import pytest
 
@@ -82,6 +87,19 @@ def test_what_is_done_to_a_row_is_not_done_to_the_memory(mechanism, grid):
         row += change
         rows.append(stream.next(state)[0])
     assert torch.equal(*rows)
+
+
+def test_no_two_rounds_go_on_from_one_state(monkeypatch):
+    """Neither those of two threads nor those of two copies: their difference would have little noise in it."""
+    noise, step = CorrelatedNoise(plan(), model().parameters()), in_torch.NoiseStream.next
+    monkeypatch.setattr(in_torch.NoiseStream, "next", lambda stream, state: (time.sleep(0.01), step(stream, state))[1])
+    sums = [torch.zeros(parameter.shape) for parameter in noise._parameters]
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        list(pool.map(noise.apply, [sums] * 6))
+    assert noise.rounds == 6
+    for copied in (deepcopy, pickle.dumps):
+        with pytest.raises(tff_mf.InputError, match="cannot be copied"):
+            copied(noise)
 
 
 def test_a_second_process_would_draw_keys_of_its_own(monkeypatch):

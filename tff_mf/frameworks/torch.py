@@ -3,8 +3,9 @@
 Every example of one data set is protected. `tff_mf.Order` says which of them are in the batch of each round.
 """
 
+import threading
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from tff_mf.base import required_packages, validation
 from tff_mf.base.errors import InputTypeError, InputValueError
@@ -147,6 +148,8 @@ class CorrelatedNoise:
             **{"device": devices.pop(), **settings},
         ).limited_to(plan.rounds)
         self._state = self._stream.init()
+        # Two threads that ran a round of one state would release two results whose difference has little noise in it.
+        self._lock = threading.Lock()
 
     @property
     def rounds(self) -> int:
@@ -171,7 +174,8 @@ class CorrelatedNoise:
         grid = self._plan.grid
         if grid is not None:
             _central.check_integers(all(bool(_fit(tensor, grid)) for tensor in sums), self._plan)
-        row, self._state = self._stream.next(self._state)
+        with self._lock:
+            row, self._state = self._stream.next(self._state)
         parts = row.split([tensor.numel() for tensor in self._parameters])
         means = [
             (total.to(row.dtype) + noise.reshape(total.shape))
@@ -196,4 +200,11 @@ class CorrelatedNoise:
             InputError: If it is damaged, or of other noise.
         """
         self._stream.check(state)
-        self._state = dict(state)
+        with self._lock:
+            self._state = dict(state)
+
+    def __reduce__(self) -> NoReturn:
+        raise InputTypeError(
+            "a CorrelatedNoise cannot be copied or pickled: two that go on from one state share noise, which no "
+            "guarantee covers. Save state_dict(), and load the newest into a new one."
+        )
