@@ -105,7 +105,7 @@ class Case:
 
 
 class Bounded(conformance.Updates):
-    """Updates whose norm is finite in float32."""
+    """Updates of the model's shapes, whose norm is finite in float32."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
@@ -113,9 +113,11 @@ class Bounded(conformance.Updates):
 
     def hostile(self) -> Iterator[tuple[str, Any]]:
         for name, update in super().hostile():
+            parts = leaves(update).values()
             with np.errstate(all="ignore"):
-                if all(np.isfinite(np.sum(np.square(np.float32(part)))) for part in leaves(update).values()):
-                    yield name, update
+                finite = all(np.isfinite(np.sum(np.square(np.float32(part)))) for part in parts)
+            if finite and [np.shape(part) for part in parts] == self.shapes:
+                yield name, update
 
     def single(self, rounds: int, clients: int) -> Iterator[list[Any]]:
         for cohort in super().single(rounds, clients):
