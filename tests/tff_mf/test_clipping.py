@@ -290,3 +290,12 @@ def test_the_comparison_is_exact_where_integers_of_64_bits_wrap_around():
     assert not clipping.within([tf.constant([2.0**27, *tail], tf.float64)], bits)
     assert not clipping.within([tf.constant([math.nan, 0.0], tf.float64)], bits)
     assert not clipping.within([tf.constant([-(2.0**1000), 0.0], tf.float64)], bits)
+
+
+def test_integers_that_all_become_zero_are_counted_in_graphs_of_tff_too():
+    """In a graph of TensorFlow 1, as TFF has them, `!=` compares objects and not their values."""
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        clipped = clipping.clip_integers_again([tf.ones([4**8 + 1], tf.int32)], bits=8)
+        leaves, *counted = session.run([clipped.leaves, clipped.scaled, clipped.zeroed])
+    assert not np.any(leaves[0])
+    assert counted == [False, True]

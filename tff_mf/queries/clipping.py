@@ -232,7 +232,7 @@ def clip_integers_again(leaves: list[tf.Tensor], *, bits: int) -> Clipped:
         shorter = _scaled_down(values, square, bits)
         smaller = [tf.cast(value, leaf.dtype) for value, leaf in zip(shorter, leaves, strict=True)]
         # A record that does not pass has a value other than zero.
-        return smaller, ~tf.reduce_any(tf.stack([tf.reduce_any(leaf != 0) for leaf in smaller]))
+        return smaller, ~tf.reduce_any(tf.stack([tf.reduce_any(tf.not_equal(leaf, 0)) for leaf in smaller]))
 
     bounded, zeroed = tf.cond(passed, unchanged, scaled)
     return Clipped(list(bounded), ~(passed | zeroed), zeroed)
