@@ -77,6 +77,16 @@ SPECS = {
 }
 
 
+def test_no_bit_of_a_sum_is_released_without_noise():
+    """Noise has the precision of float32: a release in float64 has no more."""
+    spec = tf.TensorSpec([64], tf.float64)
+    query = build(record_specs=spec)
+    record = np.random.default_rng(3).normal(size=64) * 1e-3
+    released, _ = step(query, query.initial_global_state(), [tf.constant(record)], spec)
+    assert released.dtype == tf.float64
+    assert np.array_equal(released, np.float32(released))
+
+
 @pytest.mark.sampled
 @pytest.mark.parametrize("specs", SPECS.values(), ids=SPECS)
 @pytest.mark.parametrize("kind", KINDS)

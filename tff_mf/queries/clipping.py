@@ -313,7 +313,8 @@ class Summands:
     def noised(self, total: tf.Tensor, noise: tf.Tensor, unit: tf.Tensor | None, dtype: tf.DType) -> tf.Tensor:
         """Returns a leaf of the sum with its noise, as floating-point numbers of type `dtype`."""
         del unit
-        return tf.cast(total + tf.cast(noise, total.dtype), dtype)
+        # In a type that is wider than the noise, the last bits of the sum would be released as they are.
+        return tf.cast(tf.cast(total, noise.dtype) + noise, dtype)
 
 
 class GridSummands(Summands):
