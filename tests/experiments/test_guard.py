@@ -432,6 +432,9 @@ def test_a_round_that_failed_and_was_skipped_is_found_at_the_next_release(tmp_pa
         guarded.goes_back_to(3)
         assert [guarded.begin([]), guarded.begin([])] == [3, 4]
         guarded.finish(process.state(4))
+        for released_or_far in (1, 4, 6):
+            with pytest.raises(tff_mf.InputError, match=rf"round_number={released_or_far} must be at least 5"):
+                guarded.goes_back_to(released_or_far)
     assert book_of(tmp_path / "run").released == {1: 1, 2: 1, 3: 1, 4: 1}
     assert book_of(tmp_path / "run").attempts == {1: 1, 2: 2, 3: 3, 4: 2}
 
