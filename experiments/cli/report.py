@@ -5,7 +5,7 @@ import pathlib
 import msgspec
 import rich_click as click
 
-from tff_mf.base import validation
+from tff_mf.base import checkpoint_files, validation
 from tff_mf.base.errors import InputValueError
 
 from ..output.console import Markdown
@@ -19,14 +19,14 @@ from ._screens import Answer
 @click.option(
     "--runs-before", type=int, help="Runs on the same clients before it, none with less noise; ε counts them."
 )
-@click.option("--end", is_flag=True, help="End a run that was stopped: it cannot go on, and its keys are deleted.")
+@click.option("--end", is_flag=True, help="End a run whose newest checkpoint is lost: no round of it follows.")
 def report(run: str, check: bool, runs_before: int | None, end: bool) -> Answer:
     """Write and print the privacy report of a run, from the files in its folder RUN, or check the one that is there.
 
     Writes report.json, report.md and report.html; of a run that has not begun, planned.json, planned.md and
     planned.html. With --check, every figure is computed again. Exit status 1 says that no ε can be stated, or that the
-    report does not follow from the files. With --end, no round of the run follows, and what it released has its ε: also
-    where its newest checkpoint is lost. With --runs-before K, ε of K more runs as this one was planned, and of this
+    report does not follow from the files. With --end, a run whose newest checkpoint is lost has ended: what it released
+    has its ε, and its keys are deleted. With --runs-before K, ε of K more runs as this one was planned, and of this
     one, is stated too.
     """
     from ..runs.folders import readable_folder
@@ -50,6 +50,13 @@ def _end(folder: pathlib.Path) -> None:
         raise InputValueError(f"run={str(folder)!r} has no {names.LEDGER}: no round of it has begun, so nothing ends.")
     with files.alone(folder), ledger.open_ledger(folder / names.LEDGER, ended=True) as book:
         if not book.record.ended:
+            saved, released = checkpoint_files.saved_rounds(folder / names.CHECKPOINTS), book.record.last_released
+            if released and saved and saved[-1] >= released:
+                raise InputValueError(
+                    f"run={str(folder)!r} can go on: its checkpoint of round {saved[-1]} is there, and --end would "
+                    "delete it, and with it the only model. Go on, or end it with training.report(end=True), which "
+                    f"keeps the model; or delete {names.CHECKPOINTS} yourself first."
+                )
             book.end()
         folders.delete_keys(folder)
 

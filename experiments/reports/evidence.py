@@ -339,7 +339,7 @@ def _log(evidence: Evidence) -> str:
                 f"up to round {ledger.last_released}"
             )
         if not ledger.ended:
-            against.append(f"{names.LEDGER} does not say that the run ended: later rounds may be missing")
+            against.append(f"{names.LEDGER} does not say that the run ended: go on with it, or end it")
         if rounds > evidence.plan.rounds:
             against.append(f"{rounds} rounds ran, {evidence.plan.rounds} were accounted for")
     if against:

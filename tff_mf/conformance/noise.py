@@ -219,7 +219,7 @@ def processes(elsewhere: str | None) -> str:
     with tempfile.TemporaryDirectory() as folder:
         files = [pathlib.Path(folder) / f"{index}.npy" for index in range(2)]
         environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
-        program = [sys.executable, "-m", "tff_mf.conformance.rounds", elsewhere]
+        program = [sys.executable, "-c", "from tff_mf.conformance import rounds; rounds.main()", elsewhere]
         running = [subprocess.Popen([*program, str(file)], env=environment) for file in files]
         if [status for status in [process.wait() for process in running] if status]:
             raise InputValueError(f"elsewhere={elsewhere!r} failed in a process of its own: see the message above.")

@@ -1,7 +1,4 @@
-"""Rounds of a subject, what clients may send in them, and trees of arrays as vectors.
-
-As a program, `-m tff_mf.conformance.rounds MODULE:FUNCTION FILE`, it writes the first noise of a subject to a file.
-"""
+"""Rounds of a subject, what clients may send in them, and trees of arrays as vectors."""
 
 import dataclasses
 import importlib
@@ -179,12 +176,8 @@ def unless_refused(function: Callable[..., _T], *arguments: Any) -> _T | None:
 
 
 def main() -> None:
-    """Writes the first noise of a subject to a file."""
+    """Writes the first noise of the subject of MODULE:FUNCTION, the first argument, to a file, the second."""
     module, _, function = sys.argv[1].partition(":")
     subject, claim, like = getattr(importlib.import_module(module), function)()
     probe = Probe(subject, claim, Updates(like, claim.clip_norm, 1), 1)
     np.save(sys.argv[2], next(probe.run([probe.quiet])).sums)
-
-
-if __name__ == "__main__":
-    main()
