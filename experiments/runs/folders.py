@@ -37,7 +37,6 @@ _PACKAGES = (
     "numpy",
     "scipy",
 )
-_WRITTEN_LAST = (names.SUMMARY, names.REPORT, names.REPORT_TEXT)
 _COMPARISON = ".comparison"
 _MOST_AT_ONCE = 1024
 # Fields that may change when a run is resumed, and one that follows from all fields of the plan.
@@ -116,10 +115,9 @@ def resumable_folder(path: pathlib.Path) -> pathlib.Path:
         raise InputValueError(f"out={str(path)!r} has no run to resume: start the run without --resume.")
     saved = checkpoint_files.saved_rounds(path / names.CHECKPOINTS)
     book = read_ledger(path / names.LEDGER) if (path / names.LEDGER).is_file() else None
-    # By its last files or, where one was removed since, by its ledger.
-    ended = all((path / name).is_file() for name in _WRITTEN_LAST) or (book is not None and book.ended)
-    # A run may have been stopped after its last round, before all files were written and its keys were deleted.
-    if ended and not saved:
+    ended = (path / names.SUMMARY).is_file() or (book is not None and book.ended)
+    # A run may have been stopped after its last round, before its keys were deleted and its report was written.
+    if ended and not saved and all((path / name).is_file() for name in (names.REPORT, names.REPORT_TEXT)):
         secret = path / names.CHECKPOINTS / names.COHORTS
         if secret.exists():
             # It is deleted after the checkpoints, which cannot be continued without it.

@@ -1,5 +1,6 @@
 """A run that is stopped, however it is stopped, goes on to the same end, and releases nothing twice."""
 
+import json
 import shlex
 import signal
 import time
@@ -14,6 +15,7 @@ import tff_mf
 from tff_mf.experiments.runs import names
 from tff_mf.experiments.runs.settings import FLAG, Layer, RunSettings
 
+from . import small_runs
 from .shared import StoppedError, invoke, rows, small_settings, stop_after, took_part, train
 from .small_runs import KILLED
 
@@ -95,6 +97,21 @@ FLAGS = shlex.split(
     --set embedding_size=4 --set units=4 --set max_examples=1 --set batch_size=1 --set evaluate_every=4
     --set evaluation_examples=20 --set checkpoint_every=2 --set grid=none --without-epsilon"""
 ) + [word for name, value in SERVER.items() for word in ("--set", f"{name}={value}")]
+
+
+@pytest.mark.parametrize("left", [["report.json", "report.md", "report.html"], ["report.md"]], ids=len)
+def test_a_run_that_was_stopped_before_its_report_was_written_has_it_once_it_is_resumed(small_data, tmp_path, left):
+    """Its end is in the ledger, and its keys are deleted, before the report is written."""
+    folder = tmp_path / "run"
+    small_runs.trained(folder, small_data, [])
+    told = json.loads((folder / "report.json").read_text())
+    for name in left:
+        (folder / name).unlink(missing_ok=True)
+    small_runs.trained(folder, small_data, ["--resume"])
+    assert json.loads((folder / "report.json").read_text()) == told
+    assert (folder / "report.md").is_file()
+    over = invoke(*small_runs.arguments(folder, small_data, ["--resume"]), catch_exceptions=True)
+    assert "nothing to resume" in over.output + repr(over.exception)
 
 
 def test_a_killed_run_is_resumed_and_leaves_no_worker(small_data, tmp_path, whole, forks):
