@@ -63,6 +63,8 @@ def plan(thorough: bool, out: str | None, plot: str | None, **given: Any) -> Ans
         folders.check_new(pathlib.Path(out))
     with console.bar("plan", None) as advance:
         planned = tff_mf.plan(**setting, thorough=thorough, progress=lambda name: advance(1, name))
+    assert planned.chosen is not None
+    name = planned.chosen.name
     least = tff_mf.least_loss(planned.rounds, planned.participation, "rms") or None
     if out is not None:
         planned.save(out)
@@ -70,11 +72,11 @@ def plan(thorough: bool, out: str | None, plot: str | None, **given: Any) -> Ans
         from .. import plots
 
         title = plots.setting(planned.rounds, planned.participation)
-        plots.draw_comparison(planned.options, planned.chosen.name, least, plot, title=title)
+        plots.draw_comparison(planned.options, name, least, plot, title=title)
     signal = None if given["dimension"] is None else signal_to_noise.of_plan(planned, given["dimension"])
     if signal is not None and signal.hopeless:
         click.echo(signal_to_noise.warning(signal), err=True)
-    comparison = _Comparison(plan=planned, least_loss=least, signal=signal, min_sep=min_sep)
+    comparison = _Comparison(plan=planned, chosen=name, least_loss=least, signal=signal, min_sep=min_sep)
     facts, words = comparison.facts(given), comparison.words(given, written=", ".join(filter(None, (out, plot))))
     return Answer(statements.without_epsilon(facts) if comparison.refused else facts, words)
 
@@ -84,6 +86,7 @@ class _Comparison:
     """What `plan` found: the plan of the recommended mechanism, beside all others, and what no loss is below."""
 
     plan: tff_mf.Plan
+    chosen: str
     least_loss: float | None
     signal: signal_to_noise.Signal | None
     min_sep: int
@@ -106,7 +109,7 @@ class _Comparison:
             **_screens.described(plan.rounds, plan.participation),
             "min_sep": self.min_sep,
             "delta": plan.delta,
-            "recommended": plan.chosen.name,
+            "recommended": self.chosen,
             "claim": statements.facts(self.claim),
             "signal": None if self.signal is None else dataclasses.asdict(self.signal),
             "numbers": {
@@ -133,7 +136,7 @@ class _Comparison:
         clients = f"{plan.clients_per_round:,} of {plan.population:,} clients a round, {plan.rounds:,} rounds, {often}"
         rows = [
             ("setting", clients),
-            ("why", plan.why.removeprefix(f"{plan.chosen.name}: ")),
+            ("why", plan.why.removeprefix(f"{self.chosen}: ")),
             ("learns", "" if self.signal is None else signal_to_noise.warning(self.signal)),
             ("numbers", _numbers(plan, assumed=given["dimension"] is None)),
             ("note", statements.uncustomary_delta(plan.delta, plan.population)),
@@ -145,7 +148,7 @@ class _Comparison:
         of_epsilon = given["epsilon"] is not None
         return [
             "# Plan",
-            f"{plan.chosen.name}: {statements.line(self.claim)}",
+            f"{self.chosen}: {statements.line(self.claim)}",
             Facts(rows),
             "## Mechanisms",
             _table(plan.options, refused=self.refused, of_epsilon=of_epsilon, dimension=given["dimension"]),

@@ -158,6 +158,7 @@ def test_what_is_not_given_is_chosen_as_the_comparison_recommends():
     chosen, why = compare.recommend(found)
     assert (plan.mechanism, plan.why) == (chosen.mechanism, why)
     assert plan.epsilon <= 4.0
+    assert plan.chosen is not None
     assert plan.chosen.name == chosen.name
     losses = {each.name: each.noise_beside(plan.chosen) for each in plan.options}
     assert losses.keys() == {each.name for each in found}
@@ -166,6 +167,9 @@ def test_what_is_not_given_is_chosen_as_the_comparison_recommends():
     # Independent noise is named, however many are better.
     assert sum(loss < losses["identity"] for loss in losses.values()) > 4
     assert "; identity: " in str(plan)
+    replaced = dataclasses.replace(plan, mechanism=tff_mf.Identity())
+    assert replaced.chosen is None
+    assert "instead" not in str(replaced)
     assert tff_mf.plan(population=700, **known).participation == tff_mf.SingleParticipation()
 
 

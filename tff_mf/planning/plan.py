@@ -406,8 +406,8 @@ class Plan:
                 f"{self.search.mean:g} runs on average, of which the best is published: epsilon={of_run} of each run, "
                 f"and {digits.nearest(self.noise_multiplier / without, 3)} times the noise of one run without a search"
             )
-        if len(self.options) > 1:
-            lines["instead"] = self._instead()
+        if self.chosen is not None and len(self.options) > 1:
+            lines["instead"] = self._instead(self.chosen)
         if "RmsLoss" in self.why:
             lines["RmsLoss"] = (
                 "noise in the model after a round, as a root mean square over all rounds, at equal privacy"
@@ -415,13 +415,12 @@ class Plan:
         return "\n".join(f"{name:<10} {text}" for name, text in lines.items())
 
     @property
-    def chosen(self) -> compare.Option:
-        """The one of `options` that is the plan's mechanism."""
-        return next(option for option in self.options if option.mechanism is self.mechanism)
+    def chosen(self) -> compare.Option | None:
+        """The one of `options` that is the plan's mechanism; `None` if the mechanism was given, or replaced."""
+        return next((option for option in self.options if option.mechanism is self.mechanism), None)
 
-    def _instead(self) -> str:
+    def _instead(self, chosen: compare.Option) -> str:
         """Returns what some others of the mechanisms that were compared would cost; independent noise is among them."""
-        chosen = self.chosen
         others = [option for option in self.options if option.figures and option is not chosen]
         independent = [option for option in others[_MOST_SHOWN:] if option.name == "identity"]
         costs = []
