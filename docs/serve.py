@@ -41,7 +41,7 @@ examples = {
 }
 with guard.open_guard(folder, plan, sampler="uniform, of those allowed", population=len(devices)) as guarded:
     states = Checkpoints(folder / "checkpoints", {})
-    if last := guarded.resume(states, every_round=True):
+    if last := guarded.resume(states):
         stored, state = states.load(last)[0], inputs("update")
         state = {name: tf.io.parse_tensor(stored[name].tobytes(), state[name].dtype) for name in stored}
     else:

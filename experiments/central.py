@@ -492,7 +492,7 @@ def _train_epochs(
         # The final weights are published with the last epoch.
         published = epochs if (folder / WEIGHTS).exists() else len(rows)
         states = _States(folder / CHECKPOINTS, {})
-        last = loop.resume(states, published=published, every_round=True)
+        last = loop.resume(states, published=published)
         if last:
             training.restore(states.path(last))
         if len(rows) < last:

@@ -288,7 +288,6 @@ def run(
             prepared.task.weights,
             ends=ends.pop_all(),
             initial_weights=prepared.task.initial_weights,
-            every_round=False,
             published=read_metrics(out / METRICS).last_evaluated,
             clients_at_once=execution.clients_at_once,
             threads=_THREADS,

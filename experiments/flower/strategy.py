@@ -550,7 +550,7 @@ def open_strategy(
         saved = Checkpoints(folder / names.CHECKPOINTS, about)
         if drawn is not None:
             draw = Planned(plan=guarded.draws_from(drawn), secret=plan.secret_cohorts)
-        if number := guarded.resume(saved, every_round=True):
+        if number := guarded.resume(saved):
             state = _loaded(saved, number, stream)
         else:
             weights = layout.vector(initial)

@@ -164,7 +164,6 @@ class PrivateTraining:
         for_devices: Builds the process for exports, from its aggregator.
         sampler: Draws the cohorts, if the guard does not.
         initial_weights: What training starts from, if not from the process's own initial model.
-        every_round: Whether each round is kept before the next begins.
         published: The last round of which anything is known to be published.
         of_context: Arguments of `aggregators.resident_context`.
     """
@@ -182,7 +181,6 @@ class PrivateTraining:
         for_devices: Build | None = None,
         sampler: Sampler | None = None,
         initial_weights: tff.learning.models.ModelWeights | None = None,
-        every_round: bool = True,
         published: int = 0,
         **of_context: Any,
     ) -> None:
@@ -204,7 +202,7 @@ class PrivateTraining:
         # Of its own, since a worker that died is replaced.
         self._context = ends.enter_context(_Computing(**of_context))
         self._checkpoints = aggregators.CheckpointManager(guard.folder / names.CHECKPOINTS, aggregator=aggregator)
-        self._initial, self._every_round, self._published = initial_weights, every_round, published
+        self._initial, self._published = initial_weights, published
         # What the next round starts from, and facts that were saved with it.
         self._state: Any = None
         self.facts: Mapping[str, Any] = {}
@@ -593,7 +591,7 @@ class PrivateTraining:
             if self._initial is not None:
                 start = self.process.set_model_weights(start, self._initial)
         states = SavedStates(self._checkpoints, start, self._context.wait)
-        self.guard.resume(states, every_round=self._every_round, published=self._published)
+        self.guard.resume(states, published=self._published)
         if not states.rounds():
             # Also the initial model: a run that is begun again before its first round has the same.
             states.save(0, start, {"run": self.guard.run, "round": 0, "ledger": ""})

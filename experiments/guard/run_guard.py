@@ -274,26 +274,24 @@ class RunGuard:
             self._storage.save(number, state, {**about, "reports": msgspec.to_builtins(reports)})
             self._book.released_until(number, reports=reports)
 
-    def resume(self, storage: Storage, *, published: int = 0, every_round: bool = False) -> int:
+    def resume(self, storage: Storage, *, published: int = 0) -> int:
         """Continues after the newest state, and returns its round, 0 if there is none.
 
         Args:
             storage: Where the run's states are.
             published: The last round of which anything is known to be published.
-            every_round: Whether the engine saves every round before it begins the next.
 
         Raises:
             InputTypeError: If the guard has an aggregator, and the storage does not know the noise of a state.
-            InputValueError: If the newest state is lost, belongs to another ledger, or has other noise.
+            InputValueError: If the newest state is lost, belongs to another ledger, or has other noise, or the run has
+                ended and its states are deleted.
         """
         self._storage = storage
         saved = storage.rounds()
         newest = max(saved, default=0)
         last = max(self.last_released, published)
-        begun = self._book.record.newest
-        if every_round and begun is not None:
-            # The round before it was saved, and may be released although the ledger does not say so yet.
-            last = max(last, begun.round - 1)
+        if newest < last and self.has_ended:
+            raise InputValueError(f"out={str(self._folder)!r} holds a run that has ended: name another folder.")
         if newest < last:
             raise InputValueError(
                 f"round {last} of the run in out={str(self._folder)!r} was released, and its newest checkpoint is of "

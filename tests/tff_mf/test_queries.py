@@ -199,7 +199,8 @@ def test_noise_of_adaptive_clipping_is_in_proportion_to_the_clip_norm():
     z = np.stack([_state.standard_normal(key, 5).numpy() for key in state.noise.past_keys])
     np.testing.assert_allclose(results, TREE.inverse(4) @ z * 1.5 * 8.0, rtol=1e-4, atol=1e-4)
     counts = [float(_state.standard_normal(key, 1)[0]) for key in state.count_noise.past_keys]
-    assert float(state.count) == pytest.approx(2.0 * sum(counts), rel=1e-5)
+    # The sum may be near 0 where its parts are not.
+    assert float(state.count) == pytest.approx(2.0 * sum(counts), abs=1e-5)
     assert not set(map(bytes, state.noise.past_keys.numpy())) & set(map(bytes, state.count_noise.past_keys.numpy()))
     metrics = query.derive_metrics(state)
     assert (float(metrics["noise_stddev"]), float(metrics["clip_norm"])) == (12.0, 8.0)
