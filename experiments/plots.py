@@ -195,7 +195,7 @@ def draw_comparison(
     *,
     title: str,
 ) -> None:
-    """Draws the RmsLoss of each mechanism of `tff-mf plan` over its memory, and its ε if estimates are wrong.
+    """Draws the RmsLoss of each mechanism of `tff-mf plan` over its memory.
 
     Args:
         options: The mechanisms; those that were not searched are left out.
@@ -206,15 +206,12 @@ def draw_comparison(
     """
     searched = [option for option in options if option.mechanism is not None]
     looks = styles(option.name for option in searched)
-    with picture(path, size=(PAGE, 3.6), columns=2) as (whole, panels):
-        memory, wrong = panels[0]
-        for number, option in enumerate(searched):
+    with picture(path, size=(COLUMN, 3.6)) as (whole, panels):
+        memory = panels[0, 0]
+        for option in searched:
             look = {**looks[option.name], "linestyle": "none"}
             label = f"{option.name}, recommended" if option.name == recommended else option.name
-            figures, epsilons = option.figures, [option.figures["epsilon"], *option.if_wrong.values()]
-            memory.plot([figures["memory_rows"]], [figures["rms_loss"]], **look, label=label)
-            # Side by side; what is not finite is left out.
-            wrong.plot(np.arange(4) + 0.06 * (number - len(searched) / 2), epsilons, **look)
+            memory.plot([option.figures["memory_rows"]], [option.figures["rms_loss"]], **look, label=label)
         if least is not None:
             memory.axhline(least, color=COLORS[-1], linestyle=":", label="no mechanism is below")
         memory.set_xscale("symlog", linthresh=1)
@@ -222,9 +219,7 @@ def draw_comparison(
         memory.set(title="loss at equal privacy", xlabel="copies of the model as state", xlim=(-0.2, 1.5 * most + 1))
         memory.set(ylabel="RmsLoss", ylim=(0, None))
         memory.xaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _: shown(value)))
-        wrong.set(title="the same noise, if an estimate is wrong", ylabel="ε", ylim=(0, None))
-        wrong.set_xticks(range(4), ["as planned", "b/2", "2b", "1.5n"])
-        legend_below(whole, [memory], 4)
+        legend_below(whole, [memory], 2)
         whole.suptitle(title)
 
 

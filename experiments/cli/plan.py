@@ -25,11 +25,7 @@ from ._screens import Answer
 
 # Samplings that mechanisms are compared for.
 _TAKEN = (DEFAULT, "single", "fixed-epochs")
-_CASES = {"half_min_sep": "b/2", "twice_min_sep": "2b", "half_as_many_rounds_again": "1.5n"}
-_LOSSES = (
-    "Losses compare mechanisms at equal privacy. The last three columns are ε if the estimates are wrong: clients come "
-    "back after b/2 or 2b rounds, or the run has 1.5n."
-)
+_LOSSES = "Losses compare mechanisms at equal privacy."
 
 
 @_options.command
@@ -45,12 +41,12 @@ def plan(thorough: bool, out: str | None, plot: str | None, **given: Any) -> Ans
     """Compare all mechanisms before a run, and recommend one.
 
     If not given, --min-sep is as large as the population allows, and --max-participations follows from it. Losses are
-    comparable at equal privacy. The last columns are ε at the same noise if clients take part after half or twice as
-    many rounds, as often as possible, or if the run is longer; ∞ if the mechanism cannot continue.
+    comparable at equal privacy. What a wrong estimate costs, such as clients that come twice as often, `tff-mf account`
+    says.
 
     --out writes the plan of the recommended mechanism to a folder, which `tff_mf.Plan.load` reads, for
-    `private_fed_avg`, Flower and Keras. --plot draws each mechanism's loss over its memory, and ε if estimates are
-    wrong. What secret cohorts amplify is planned by `tff_mf.plan`.
+    `private_fed_avg`, Flower and Keras. --plot draws each mechanism's loss over its memory. What secret cohorts amplify
+    is planned by `tff_mf.plan`.
     """
     min_sep, setting = _setting(**given)
     _options.check_plot(plot)
@@ -122,8 +118,6 @@ class _Comparison:
                     "note": option.note,
                     **finite(option.figures),
                     "memory_bytes": _bytes(option, given["dimension"]),
-                    "epsilon_if_wrong": finite(option.if_wrong),
-                    "rms_loss_if_wrong": finite(option.loss_if_wrong),
                 }
                 for option in plan.options
             ],
@@ -230,8 +224,7 @@ def _table(options: Sequence[Option], *, refused: bool, of_epsilon: bool, dimens
         if option.mechanism is None:
             continue
         figures = option.figures
-        epsilons = (figures["epsilon"], *(option.if_wrong[case] for case in _CASES))
-        epsilon, *if_wrong = ("–" if refused else digits.upwards(value) for value in epsilons)
+        epsilon = "–" if refused else digits.upwards(figures["epsilon"])
         size = _bytes(option, dimension)
         memory = str(figures["memory_rows"]) if size is None else f"{digits.nearest(size / 1e6, 3)} MB"
         rows.append(
@@ -241,8 +234,7 @@ def _table(options: Sequence[Option], *, refused: bool, of_epsilon: bool, dimens
                 digits.nearest(figures["max_loss"]),
                 digits.upwards(figures["noise_multiplier"]) if of_epsilon else epsilon,
                 memory,
-                *if_wrong,
             ]
         )
     header = ["", "RmsLoss", "MaxLoss", "σ" if of_epsilon else "ε", "copies" if dimension is None else "memory"]
-    return Table([*header, *(f"ε: {case}" for case in _CASES.values())], rows)
+    return Table(header, rows)

@@ -131,13 +131,6 @@ class Question:
         """What bounds of the mechanism's integers have in common for every σ."""
         return bounds_of(self.mechanism)
 
-    def over(self, rounds: int, sampling: Sampling) -> "Question":
-        """Returns the question about a run of other rounds or cohorts, with the same bounds of the mechanism."""
-        other = dataclasses.replace(self, rounds=rounds, sampling=sampling)
-        if "bounds" in vars(self):
-            vars(other)["bounds"] = self.bounds
-        return other
-
     def charge_of(self, participations: int, *, needs_bands: bool) -> Callable[[float], grid_charge.GridCharge] | None:
         """Returns what the integers of a run cost, as a function of σ; `None` without a grid.
 

@@ -1,6 +1,5 @@
 """Mechanisms compared in the setting of a run, before anything is run, and a recommendation."""
 
-import contextlib
 import dataclasses
 import math
 import time
@@ -33,7 +32,7 @@ _ROUNDS_OF_A_QUICK_DENSE_SEARCH = 128
 # As much time as a round of a BLT with scaled columns takes.
 _PRODUCTS_OF_A_SCALED_ROUND = 2**12
 
-# Losses within this factor are taken to be equal: then the losses in the cases of wrong estimates decide.
+# Losses within this factor are taken to be equal.
 AS_GOOD = 1.1
 
 
@@ -95,17 +94,6 @@ class MechanismSetting:
         return self.rounds if self.restart_every is None else min(self.rounds, self.restart_every)
 
     @property
-    def is_restarted(self) -> bool:
-        """Whether noise starts anew within the run."""
-        return self.searched_rounds < self.rounds
-
-    @property
-    def separation(self) -> int:
-        """Rounds from one participation of a client to its next, or more: b, and n for a client that comes once."""
-        schema = self.participation
-        return self.rounds if schema.max_participations == 1 else min(schema.min_sep, self.rounds)
-
-    @property
     def searched_participation(self) -> Participation:
         """The schema of one restart: as many of a client's participations as fit in it."""
         schema = self.participation
@@ -122,7 +110,7 @@ class MechanismSetting:
         Raises:
             InputValueError: If it has learning rates, which differ from restart to restart.
         """
-        if self.is_restarted and isinstance(self.workload, LearningRates):
+        if self.searched_rounds < self.rounds and isinstance(self.workload, LearningRates):
             raise InputValueError(
                 f"workload={self.workload.kind!r} with restart_every={self.restart_every}: no mechanism is optimized "
                 "for learning rates that differ from restart to restart; leave one of the two out."
@@ -188,21 +176,17 @@ class Option:
         mechanism: The mechanism; `None` if it was not optimized.
         note: Why it was not optimized, or what it is for; or empty.
         figures: Columns of the table; an unbounded ε is infinite.
-        if_wrong: ε at the same noise if an estimate is wrong, by case; infinite for rounds that C is not defined for,
-            or that its integers are not bounded for.
-        loss_if_wrong: RmsLoss in the same cases, which compares mechanisms at equal privacy.
     """
 
     name: str
     mechanism: Mechanism | None
     note: str = ""
     figures: dict[str, Any] = dataclasses.field(default_factory=dict)
-    if_wrong: dict[str, float] = dataclasses.field(default_factory=dict)
-    loss_if_wrong: dict[str, float] = dataclasses.field(default_factory=dict)
 
     @property
-    def largest_loss_if_wrong(self) -> float:
-        return max(self.loss_if_wrong.values(), default=0.0)
+    def has_no_last_round(self) -> bool:
+        """Whether the mechanism is defined for any number of rounds."""
+        return self.mechanism is not None and self.mechanism.max_rounds is None
 
     def noise_beside(self, other: "Option") -> float:
         """Returns how much more noise is in the sums than with another mechanism, at equal privacy."""
@@ -247,22 +231,6 @@ def schema(min_sep: int, max_participations: int, *, kind: type[MinSep] | type[F
     if max_participations == 1:
         return SingleParticipation()
     return kind(min_sep=min_sep, max_participations=max_participations)
-
-
-def cases(setting: MechanismSetting) -> dict[str, MechanismSetting]:
-    """Returns the settings of cases in which an estimate is wrong, by case; clients then come as often as fits."""
-    rounds, min_sep = setting.rounds, setting.separation
-    longer = rounds + rounds // 2
-    schemas = {
-        "half_min_sep": (rounds, max(1, min_sep // 2)),
-        "twice_min_sep": (rounds, min(2 * min_sep, rounds)),
-        "half_as_many_rounds_again": (longer, min_sep),
-    }
-    kind = FixedEpoch if isinstance(setting.participation, FixedEpoch) else MinSep
-    return {
-        name: dataclasses.replace(setting, rounds=n, participation=schema(b, participations(n, b), kind=kind))
-        for name, (n, b) in schemas.items()
-    }
 
 
 def check_level(*, epsilon: float | None, noise_multiplier: float | None, delta: float) -> None:
@@ -314,7 +282,7 @@ def options(
         try:
             mechanism = search()
             seconds = time.perf_counter() - start
-            option = _at(setting, name, mechanism, cases(setting), **level)
+            option = _at(setting, name, mechanism, **level)
             option.figures["seconds"] = seconds
             compared.append(option)
         except InputValueError as error:
@@ -328,9 +296,9 @@ def options(
 def recommend(options: list[Option], measure: str = "loss") -> tuple[Option, str]:
     """Returns the mechanism to take, and why.
 
-    Of those whose loss is within a tenth of the least, both as planned and in the worst case if an estimate is
-    wrong, the one that keeps the least state; of equal ones, that with the least loss. Column norms that are fitted to
-    the participation, which lower one loss at the expense of the other, are left out.
+    Of those whose loss is within a tenth of the least, if possible of those that a longer run could go on with, it is
+    the one that keeps the least state; of equal ones, that with the least loss. Column norms that are fitted to the
+    participation, which lower one loss at the expense of the other, are left out.
 
     Args:
         options: Every mechanism, the one with the least loss first.
@@ -345,8 +313,7 @@ def recommend(options: list[Option], measure: str = "loss") -> tuple[Option, str
         raise InputValueError(f"There is no mechanism for these numbers: {options[0].name}: {options[0].note}")
     best = searched[0].figures[counts]
     close = [option for option in searched if option.figures[counts] <= AS_GOOD * best]
-    least_if_wrong = min(option.largest_loss_if_wrong for option in close)
-    pool = [option for option in close if option.largest_loss_if_wrong <= AS_GOOD * least_if_wrong]
+    pool = [option for option in close if option.has_no_last_round] or close
     chosen = min(pool, key=lambda option: (option.figures["memory_rows"], option.figures[counts]))
     fitted = [option for option in options if option.name in _NEVER]
     less = [option.name for option in fitted if option.figures.get(counts, math.inf) < best]
@@ -358,9 +325,9 @@ def recommend(options: list[Option], measure: str = "loss") -> tuple[Option, str
         else f"its {name}, {digits.nearest(loss)}, is within {100 * (loss / best - 1):.1f} % of the least found "
         f"({searched[0].name}{without})"
     ]
-    if 0 < least_if_wrong < math.inf:
-        stuck = [option.name for option in close if math.isinf(option.largest_loss_if_wrong)]
-        reasons.append("it can run longer than planned" + (f", which {stuck[0]} cannot" if stuck else ""))
+    bound = [option.name for option in close if not option.has_no_last_round]
+    if bound and chosen.has_no_last_round:
+        reasons.append(f"unlike {bound[0]}, it allows more rounds than planned")
     more = [option for option in pool if option.figures["memory_rows"] > rows]
     copies = f"it keeps {rows or 'no'} {'copies' if rows > 1 else 'copy'} of the model as state"
     reasons.append(copies + (f", {more[0].name} {more[0].figures['memory_rows']}" if more else ""))
@@ -370,7 +337,8 @@ def recommend(options: list[Option], measure: str = "loss") -> tuple[Option, str
 def _searches(setting: MechanismSetting) -> Iterator[tuple[str, Callable[[], Mechanism], str]]:
     """Yields names, searches, and why a search is skipped unless `thorough`."""
     n = setting.searched_rounds
-    bands = min(setting.separation, n)
+    schema = setting.participation
+    bands = n if schema.max_participations == 1 else min(schema.min_sep, n)
     buffers = min(4, max(1, n - 1))
 
     def search(name: str, **options: Any) -> Callable[[], Mechanism]:
@@ -406,7 +374,6 @@ def _at(
     setting: MechanismSetting,
     name: str,
     mechanism: Mechanism,
-    wrong_settings: dict[str, MechanismSetting],
     *,
     delta: float,
     epsilon: float | None,
@@ -419,18 +386,6 @@ def _at(
         sigma = question.noise_multiplier(epsilon=epsilon, delta=delta)
     assert sigma is not None
     sensitivity, guarantee = question.sensitivity, question.guarantee(sigma)
-    epsilons, losses = {}, {}
-    for case, wrong in wrong_settings.items():
-        epsilons[case] = losses[case] = math.inf
-        if mechanism.max_rounds is not None and mechanism.max_rounds < wrong.searched_rounds:
-            continue
-        in_case = question.over(wrong.rounds, wrong.participation)
-        sensitivity_in_case = in_case.sensitivity.value
-        # On a grid, a mechanism may have fewer rounds than C.
-        with contextlib.suppress(InputValueError):
-            epsilons[case] = in_case.guarantee(sigma).epsilon(delta)
-            error_in_case = error if wrong.rounds == setting.rounds else wrong.errors(mechanism)
-            losses[case] = sensitivity_in_case * error_in_case.rms
     figures = {
         "rms_loss": sensitivity.value * error.rms,
         "max_loss": sensitivity.value * error.max,
@@ -440,8 +395,7 @@ def _at(
         "epsilon": guarantee.epsilon(delta),
         "memory_rows": _copies(question, sigma),
     }
-    note = _NEVER.get(name, "")
-    return Option(name=name, mechanism=mechanism, note=note, figures=figures, if_wrong=epsilons, loss_if_wrong=losses)
+    return Option(name=name, mechanism=mechanism, note=_NEVER.get(name, ""), figures=figures)
 
 
 def _copies(question: accounting.Question, noise_multiplier: float) -> int:
