@@ -37,30 +37,41 @@ def export(run: str, out: str, model_only: bool, **more: Any) -> Answer:
     With --model-only, RUN is a finished run of `tff-mf train`, or a finished deployment, and its trained model is
     written as SavedModel and for TensorFlow Lite; none of the server's state is.
     """
-    if model_only:
-        if more["population"] is not None or more["task_name"] is not None:
-            raise click.UsageError("--model-only is for RUN and --out alone: devices are no part of a model.")
-        return _of_model(pathlib.Path(run), pathlib.Path(out))
+    if model_only and (more["population"] is not None or more["task_name"] is not None):
+        raise click.UsageError("--model-only is for RUN and --out alone: devices are no part of a model.")
     required_packages.packages("Exporting", "tensorflow", "tensorflow_privacy", "tensorflow_federated")
-    from ..output import console
+    from ..guard.export import check_out, check_trained
     from ..output.files import check_new_folder
-    from ..runs import folders
+    from ..runs import folders, names
 
+    # All before TensorFlow is loaded, so that errors come at once.
     source, folder = pathlib.Path(run), pathlib.Path(out)
-    check_new_folder(folder)
     if folders.read_record(source).settings is None:
         raise InputValueError(
             f"run={run!r} is no run of tff-mf train: open one of private_fed_avg with its model_fn, and call "
-            "training.export(folder); aggregators.export_process exports a process of your own."
+            "training.export(folder), or training.model() for the trained model, whose weights are in "
+            f"{names.MODEL} of an ended run; aggregators.export_process exports a process of your own."
         )
-    with console.bar("export", 4):
-        from .. import train
+    if model_only:
+        check_trained(source)
+        check_new_folder(folder)
+        return _of_model(source, folder)
+    check_out(folder)
+    return _deployment(source, folder, **more)
 
-        made = train.write(source, folder, **more)
+
+def _deployment(run: pathlib.Path, out: pathlib.Path, **more: Any) -> Answer:
+    """Writes a deployment of a run."""
+    from ..output import console
+
+    with console.bar("export", 4):
+        from .. import reports, train
+
+        made = train.write(run, out, **more)
     graph = max(stage["graph_bytes"] for stage in made.graphs["stages"].values())
     lite = made.graphs["lite"]
     facts = {
-        "out": str(folder),
+        "out": str(out),
         "task_name": made.policy.task_name,
         "timer_hours": made.policy.timer_seconds / 3600,
         "largest_graph_bytes": graph,
@@ -73,22 +84,14 @@ def export(run: str, out: str, model_only: bool, **more: Any) -> Answer:
         ("largest graph", f"{graph / 1e6:.1f} MB"),
         ("Lite graph", lite["path"] or f"none: {lite['reason']}"),
     ]
-    from .. import reports
-
     page = Markdown(reports.markdown(made.planned, appendix=False))
-    return Answer(facts, [f"wrote a deployment to {folder}.", Facts(rows), page])
+    return Answer(facts, [f"wrote a deployment to {out}.", Facts(rows), page])
 
 
 def _of_model(run: pathlib.Path, out: pathlib.Path) -> Answer:
     """Writes the trained model of a run."""
-    required_packages.packages("Exporting", "tensorflow", "tensorflow_privacy", "tensorflow_federated")
-    from ..guard.export import check_trained
     from ..output import console
-    from ..output.files import check_new_folder
 
-    # Before TensorFlow is loaded, so that errors come at once.
-    check_trained(run)
-    check_new_folder(out)
     with console.bar("export", 3):
         from .. import train
 

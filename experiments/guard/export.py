@@ -246,6 +246,7 @@ def write(
     Raises:
         InputValueError: If no ε can be stated for the deployment, except with an `insecure_seed`.
     """
+    check_out(out)
     plan = run.plan
     for name in _NOT_EXPORTED:
         if getattr(plan, name) is not None:
@@ -290,6 +291,16 @@ def _write_sums(folder: pathlib.Path) -> None:
     paths = sorted(path for path in folder.rglob("*") if path.is_file())
     lines = (f"{files.file_hash(path)}  {path.relative_to(folder).as_posix()}\n" for path in paths)
     (folder / SUMS).write_text("".join(lines), encoding="utf-8")
+
+
+def check_out(out: pathlib.Path) -> None:
+    """Raises unless a bundle can be written to a folder: a new one, or an empty one."""
+    if (out / SUMS).is_file():
+        raise InputValueError(
+            f"out={str(out)!r} holds a deployment that was exported before, which is complete: use it, and leave this "
+            "export out; or remove the folder to export again, or name another."
+        )
+    files.check_new_folder(out)
 
 
 def check_trained(run: pathlib.Path) -> None:

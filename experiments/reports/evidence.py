@@ -259,7 +259,7 @@ def judged(evidence: Evidence) -> tuple[list[Check], Claim]:
     about: dict[str, Any] = {"guarantee": None if stated is None else stated.guarantee}
     if evidence.realised:
         seen = statements.seen(came.min_sep, came.max_participations)
-        about |= {"rounds": evidence.rounds, "participation": seen}
+        about |= {"rounds": evidence.ledger.last_released, "participation": seen}
     # No theorem here is about several clients in groups of their own.
     if record.is_secret and record.clients_per_person == 1 and record.drawn is not None and stated is not None:
         own = {"guarantee": None, "amplified": record.amplified_epsilon}
@@ -387,6 +387,8 @@ def _without_noise(evidence: Evidence) -> str:
             raise _RuleError(f"{path.name!a} is not a file of a run, and nothing says on whose data it was computed")
     if both := len(read_evaluated(evidence.folder) & evidence.rounds_by_client.keys()):
         raise _RuleError(f"{names.EVALUATED} has {both} of the clients in the log: metrics on clients that train")
+    if not evidence.metrics.columns:
+        return "no table of metrics is here, and who was evaluated did not train"
     return f"{names.METRICS} has the columns of the evaluation alone"
 
 

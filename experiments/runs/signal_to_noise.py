@@ -4,7 +4,7 @@ The noise of the mechanism adds up in the model as its prefix sums: after n roun
 RmsError·σ·ζ·√d / cohort, where n updates of norm ζ that all point the same way come to n·ζ. Their ratio depends neither
 on the clip norm nor on the server's rate, which scale both.
 
-Where runs learn and where they do not was measured, on one data set: `benchmarks/signal_to_noise.py`. None of this is
+Where runs learn and where they do not was measured, on one data set: docs/experiments.md. None of this is
 privacy-critical: nothing private is read, and no guarantee depends on it.
 """
 
@@ -105,9 +105,11 @@ def warning(signal: Signal) -> str:
         'noise / signal = 0.050 with 500 parameters (runs learned up to 0.1, and none from 1 on)'
     """
     ratio = f"noise / signal = {digits.nearest(signal.noise_to_signal, 2)} with {signal.dimension:,} parameters"
-    if not signal.hopeless:
+    if signal.noise_to_signal <= LEARNS:
         return f"{ratio} (runs learned up to {LEARNS}, and none from {DROWNS:g} on)"
     advice = "no cohort is large enough"
     if signal.cohort_needed is not None:
         advice = f"it takes a cohort of {signal.cohort_needed:,} ({signal.population_needed:,} clients)"
+    if not signal.hopeless:
+        return f"{ratio}: this run may learn little, and needs a server rate that fits; to be below {LEARNS}, {advice}"
     return f"WARNING: this run will not learn: {ratio} (needs < {LEARNS}); {advice}"

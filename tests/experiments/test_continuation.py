@@ -174,6 +174,10 @@ def test_a_run_whose_checkpoint_is_lost_is_ended_and_what_it_released_has_its_ep
     assert "tff-mf report FOLDER --end" in lost.output + str(lost.exception)
     done = invoke("report", folder, "--end")
     assert (done.exit_code, "ε≤" in done.stdout) == (0, True)
+    made, book = reports.read(folder / "report.json"), ledger.read_ledger(folder / "ledger.jsonl")
+    # The round that was begun last has no model.
+    assert made.log.released == made.claim.rounds == book.last_released < book.position
+    assert f"all {made.log.released} models" in made.headline
     assert not list((folder / "checkpoints").iterdir())
     checked = invoke("report", folder, "--check", "--json")
     assert (checked.exit_code, json.loads(checked.stdout)["state"]) == (0, "stated")

@@ -135,10 +135,18 @@ def test_a_training_without_an_epsilon_or_with_restarts_is_not_exported(case, tm
     assert not (tmp_path / "bundle").exists()
 
 
-def test_what_has_no_model_in_its_folder_is_not_exported_from_there(exported, tmp_path):
-    result = invoke("export", exported[0] / "run", "--out", tmp_path / "bundle", catch_exceptions=True)
-    assert re.search(r"private_fed_avg.*training\.export.*export_process", str(result.exception))
+@pytest.mark.parametrize("more", [(), ("--model-only",)])
+def test_what_has_no_model_in_its_folder_is_not_exported_from_there(exported, tmp_path, more):
+    result = invoke("export", exported[0] / "run", "--out", tmp_path / "bundle", *more, catch_exceptions=True)
+    words = r"private_fed_avg.*training\.export.*training\.model\(\).*model\.safetensors.*export_process"
+    assert re.search(words, str(result.exception))
     assert not (tmp_path / "bundle").exists()
+
+
+def test_a_script_that_has_ended_and_is_started_again_is_told_that_its_export_is_there(exported):
+    root, _ = exported
+    with opened(root / "run") as training, pytest.raises(tff_mf.InputError, match="exported before.*complete.*remove"):
+        training.export(root / "bundle", batch_size=2, client_epochs=2, task_name="mine")
 
 
 def test_a_model_that_lite_cannot_have_is_exported_with_a_warning(tmp_path):

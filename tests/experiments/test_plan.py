@@ -237,6 +237,21 @@ def test_no_setting_of_a_paper_is_warned_of():
     assert judged > 20
 
 
+@pytest.mark.parametrize(
+    ("ratio", "words"),
+    [
+        (0.1, "0.10 with 9 parameters (runs learned up to 0.1, and none from 1 on)"),
+        (0.4, "this run may learn little, and needs a server rate that fits; to be below 0.1, it takes a cohort of 80 "),
+        (1.2, "WARNING: this run will not learn: noise / signal = 1.2 with"),
+    ],
+)
+def test_the_line_on_what_will_be_learned_says_what_helps_unless_runs_learned(ratio, words):
+    needed = {"cohort_needed": 80, "population_needed": 800}
+    found = signal_to_noise.Signal(dimension=9, noise_to_signal=ratio, hopeless=ratio > 1, **needed)
+    assert words in signal_to_noise.warning(found)
+    assert ("80 (800 clients)" in signal_to_noise.warning(found)) == (ratio > 0.1)
+
+
 @pytest.mark.parametrize("noise_multiplier", [0.0, 1e300])
 def test_no_noise_and_noise_without_bounds_have_a_line(noise_multiplier):
     found = signal_to_noise.of_plan(plan(tff_mf.Identity(), noise_multiplier=noise_multiplier), 1000)
