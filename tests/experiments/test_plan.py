@@ -241,7 +241,10 @@ def test_no_setting_of_a_paper_is_warned_of():
     ("ratio", "words"),
     [
         (0.1, "0.10 with 9 parameters (runs learned up to 0.1, and none from 1 on)"),
-        (0.4, "this run may learn little, and needs a server rate that fits; to be below 0.1, it takes a cohort of 80 "),
+        (
+            0.4,
+            "this run may learn little, and needs a server rate that fits; to be below 0.1, it takes a cohort of 80 ",
+        ),
         (1.2, "WARNING: this run will not learn: noise / signal = 1.2 with"),
     ],
 )
