@@ -51,7 +51,7 @@ ALSO = {
     "tff_mf.experiments.flower": [
         f"tff_mf.experiments.flower.{name}"
         for name in (
-            *("cohorts.uniform", "cohorts.by_public_key", "cohorts.by_partition"),
+            *("cohorts.by_public_key", "cohorts.by_partition"),
             *("mods.integers_mod", "clipping.as_integers"),
         )
     ],

@@ -1,15 +1,11 @@
 """Who a node is, and the nodes of a round: those that are connected and that the schema allows."""
 
-import dataclasses
 import hashlib
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from tff_mf.base import validation
 from tff_mf.base.errors import InputValueError
-
-from .. import sampling
 
 # From the nodes that Flower's grid lists to the node id of each identity.
 Identify = Callable[[Iterable[Any]], Mapping[str, int]]
@@ -70,46 +66,11 @@ def by_partition(nodes: Iterable[Any]) -> dict[str, int]:
     return {f"partition-{index}": node.node_id for index, node in enumerate(ordered)}
 
 
-# From a round, counted from 1, and the identities that may take part in it, to a cohort.
-Draw = Callable[[int, Sequence[str]], Sequence[str]]
-
-
-def uniform(clients_per_round: int) -> Draw:
-    """Returns a draw of so many nodes uniformly among those allowed, or of all of them if they are fewer.
+def uniform(allowed: Sequence[str], number: int) -> list[str]:
+    """Returns so many nodes uniformly among those allowed, or all of them if they are fewer.
 
     Example:
-        >>> sorted(uniform(2)(1, ["ann", "bob"]))
+        >>> sorted(uniform(["ann", "bob"], 3))
         ['ann', 'bob']
     """
-    number, generator = validation.whole("clients_per_round", clients_per_round), secrets.SystemRandom()
-
-    def draw(round_number: int, allowed: Sequence[str]) -> list[str]:
-        return generator.sample(list(allowed), min(number, len(allowed)))
-
-    return draw
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Planned:
-    """Cohorts that are drawn before the first round; nodes that are not connected, or not allowed, are left out.
-
-    Attributes:
-        plan: Cohorts of identities: those that `by_public_key` returns, for example.
-        secret: Whether nobody may learn a cohort, nor how large it is.
-    """
-
-    plan: sampling.CohortPlan
-    secret: bool = False
-
-    def __call__(self, round_number: int, allowed: Sequence[str]) -> list[str]:
-        present = set(allowed)
-        return [client for client in self.plan.cohort(round_number - 1) if client in present]
-
-
-def check_drawn(cohort: Sequence[str], allowed: Sequence[str], most: int) -> None:
-    """Raises unless a drawn cohort has distinct allowed nodes, and at most so many."""
-    if len(cohort) > most or len(set(cohort)) < len(cohort) or set(cohort) - set(allowed):
-        raise InputValueError(
-            f"draw returned {len(cohort)} nodes, {len(set(cohort))} of them different and "
-            f"{len(set(cohort) & set(allowed))} allowed: it must return at most {most} allowed ones."
-        )
+    return secrets.SystemRandom().sample(allowed, min(number, len(allowed)))

@@ -29,12 +29,11 @@ from ..reports import Report
 from ..runs import folders, names
 from ..runs.folders import Checkpoints
 from ..runs.ledger import ReportCounts
-from ..sampling import PARAMETERS, SamplingSettings
-from .cohorts import Draw, Identify, Planned, by_public_key, check_drawn, uniform
+from ..sampling import PARAMETERS, CohortPlan, SamplingSettings
+from .cohorts import Identify, by_public_key, uniform
 from .updates import INTEGERS, MODEL, REPLIES, Layout, Summands, UpdateSum, as_record, model_arrays
 
 _GENERATORS = ("aes", "philox", "tensorflow")
-NUMPY, TORCH = "numpy", "torch"
 # Names of the records in messages and replies, as Flower has them.
 _ARRAYS, _CONFIG = "arrays", "config"
 # Of these, each cohort can be drawn when its round begins, from the nodes that are connected.
@@ -134,8 +133,6 @@ class FlowerSettings:
             the server.
         generator: Generator of the noise, as in `tff_mf.noise.numpy.build_stream`: by default AES, a cryptographic one,
             whose package Flower itself needs.
-        engine: `numpy` or `torch`: where the server computes the noise and keeps its memory, for equal keys the same
-            numbers on a grid.
         floating_point: Whether a plan without a grid stays in floating point, where the guarantee holds for real
             numbers only. Otherwise updates, their sums and the noise are integers.
         waiting: How long rounds wait.
@@ -148,7 +145,6 @@ class FlowerSettings:
     optimizer: ServerOptimizer = dataclasses.field(default_factory=ServerOptimizer)
     replies: str = MODEL
     generator: str = "aes"
-    engine: str = NUMPY
     floating_point: bool = False
     waiting: Waiting = dataclasses.field(default_factory=Waiting)
 
@@ -157,7 +153,6 @@ class FlowerSettings:
         validation.instance("waiting", self.waiting, Waiting, "pass Waiting(...)")
         validation.one_of("replies", self.replies, REPLIES)
         validation.one_of("generator", self.generator, _GENERATORS)
-        validation.one_of("engine", self.engine, (NUMPY, TORCH))
         validation.instance("floating_point", self.floating_point, bool, "pass True or False")
 
     def as_json(self) -> dict[str, Any]:
@@ -229,15 +224,14 @@ class MFStrategy(Strategy):
         plan: tff_mf.Plan,
         identify: Identify,
         admitted: Collection[str] | None,
-        draw: Draw,
+        planned: CohortPlan | None,
     ) -> None:
         self._guard, self._stream, self._layout = guarded, stream, layout
         self._plan, self._state, self._settings, self._rounds = plan, state, settings, plan.rounds
-        self._clients_per_round, self._draw = plan.clients_per_round, draw
         # Who nodes are, and whose nodes may take part.
         self._identify, self._admitted = identify, admitted
-        self._planned = draw.plan if isinstance(draw, Planned) else None
-        self._secret = isinstance(draw, Planned) and draw.secret
+        # The cohorts, if they were drawn before the first round.
+        self._planned, self._secret = planned, plan.secret_cohorts
         self._summands, self._clip_norm = summands, checked_clip_norm(plan.clip_norm)
         # The messages of the round that was begun and not yet aggregated, by node id.
         self._asked: dict[int, Metadata] | None = None
@@ -269,7 +263,7 @@ class MFStrategy(Strategy):
             grid: Flower's grid.
 
         Raises:
-            InputValueError: If it is another round's turn, or `draw` returns nodes that may not take part.
+            InputValueError: If it is another round's turn.
             RuntimeError: If too few allowed nodes are connected.
         """
         if server_round != self._state.round_number + 1 or self._guard.last_round != self._state.round_number:
@@ -327,7 +321,7 @@ class MFStrategy(Strategy):
         if counts and counts.refused:
             self._say_refused(server_round, counts)
         noise, noise_state = self._stream.next(self._state.noise)
-        mean = self._summands.noised(total.total(), np.asarray(noise)) / np.float32(self._clients_per_round)
+        mean = self._summands.noised(total.total(), np.asarray(noise)) / np.float32(self._plan.clients_per_round)
         weights, velocity = self._settings.optimizer.next(self._state.weights, self._state.velocity, mean)
         state = ServerState(round_number=server_round, weights=weights, velocity=velocity, noise=noise_state)
         # On disk, and released by the ledger, before anything of the round leaves this function.
@@ -423,16 +417,17 @@ class MFStrategy(Strategy):
             if self._admitted is not None:
                 nodes = {name: node for name, node in nodes.items() if name in self._admitted}
             late = time.monotonic() >= deadline
-            if self._secret and self._planned is not None:
-                # All that could be in a secret cohort: when a round begins shows nothing of its own.
-                if late or nodes.keys() >= set(self._planned.client_ids):
-                    return nodes, list(self._draw(round_number, sorted(nodes)))
+            cohort = allowed = self._guard.allowed(sorted(nodes))
+            wanted, whole = self._plan.clients_per_round, nodes.keys()
+            if self._planned is None:
+                cohort = uniform(allowed, wanted)
             else:
-                allowed = self._guard.allowed(sorted(nodes))
-                cohort, wanted = list(self._draw(round_number, allowed)), self._clients_per_round
-                if self._planned is not None:
-                    wanted = len(self._planned.cohort(round_number - 1))
-                check_drawn(cohort, allowed, wanted)
+                wanted, whole = len(self._planned.cohort(round_number - 1)), set(self._planned.client_ids)
+            if self._secret:
+                # All that could be in a secret cohort: when a round begins shows nothing of its own.
+                if late or nodes.keys() >= whole:
+                    return nodes, cohort
+            else:
                 fewest = min(waiting.fewest, wanted)
                 if len(cohort) == wanted or (late and len(cohort) >= fewest):
                     return nodes, cohort
@@ -480,8 +475,6 @@ def open_strategy(
     initial_arrays: ArrayRecord,
     left_out: Collection[str] = (),
     settings: FlowerSettings = _DEFAULT,
-    draw: Draw | None = None,
-    sampler: str | None = None,
     identify: Identify = by_public_key,
     nodes: Collection[str] | None = None,
     **more: Any,
@@ -502,13 +495,10 @@ def open_strategy(
             frameworks call statistics are refused unless they are named here; arrays whose names are numbers, as of
             Keras's `get_weights()`, cannot be recognized.
         settings: The server's optimizer, and how nodes are talked to.
-        draw: From a round and the allowed identities to a cohort. If not given, the plan's sampling draws all cohorts
-            before the first round, from `nodes`; those of `MinSep`, `FixedEpoch` and `SingleParticipation` are drawn
-            uniformly, in each round, from the connected nodes that the schema allows.
-        sampler: Name of `draw` for the report.
         identify: Who a node is, the same function in every life of the run; `cohorts.by_partition` in simulations.
-        nodes: Identities that may take part; all that connect if `None`. Cohorts that are drawn before the first round
-            need them, and the same ones in every life of the run.
+        nodes: Identities that may take part; all that connect if `None`. Cohorts of `MinSep`, `FixedEpoch` and
+            `SingleParticipation` are drawn uniformly, in each round, from the connected nodes that the schema allows;
+            those of other samplings before the first round, from these nodes: the same ones in every life of the run.
         more: Fields of `reports.RunRecord` that the plan does not determine, such as `population`.
 
     Raises:
@@ -533,7 +523,7 @@ def open_strategy(
         plan = plan.for_model(layout.dimension)
     # With the σ that the run began with: calibrated again, on another machine, its last bits can differ.
     plan = guard.begun_plan(folder, plan)
-    summed, drawn = _summands(plan, settings, layout), _drawn_before(plan, draw, nodes)
+    summed, drawn = _summands(plan, settings, layout), _drawn_before(plan, nodes)
     stream = _stream(plan, layout.dimension, settings)
     more.setdefault("versions", {**folders.versions(), "flwr": importlib.metadata.version("flwr")})
     # Under other identities, those who took part would be strangers.
@@ -544,12 +534,11 @@ def open_strategy(
     if drawn is not None:
         plan = dataclasses.replace(plan, population=len(drawn))
     else:
-        more["sampler"] = sampler or ("uniform, of those allowed" if draw is None else "by hand")
+        more["sampler"] = "uniform, of those allowed"
     with guard.open_guard(folder, plan, **more) as guarded:
         about = {**given, "layout": layout.as_json(), "noise": stream.fingerprint.hex()}
         saved = Checkpoints(folder / names.CHECKPOINTS, about)
-        if drawn is not None:
-            draw = Planned(plan=guarded.draws_from(drawn), secret=plan.secret_cohorts)
+        planned = None if drawn is None else guarded.draws_from(drawn)
         if number := guarded.resume(saved):
             state = _loaded(saved, number, stream)
         else:
@@ -565,18 +554,13 @@ def open_strategy(
             plan=plan,
             identify=identify,
             admitted=None if nodes is None else frozenset(nodes),
-            draw=uniform(plan.clients_per_round) if draw is None else draw,
+            planned=planned,
         )
 
 
-def _drawn_before(plan: tff_mf.Plan, draw: Draw | None, nodes: Collection[str] | None) -> list[str] | None:
+def _drawn_before(plan: tff_mf.Plan, nodes: Collection[str] | None) -> list[str] | None:
     """Returns the nodes from which the plan's sampling draws all cohorts before the first round; else `None`."""
-    if draw is not None and plan.secret_cohorts:
-        raise InputValueError(
-            f"draw={draw!r} does not go with secret_cohorts, whose ε is of cohorts by the plan's sampling: leave it "
-            "out."
-        )
-    if draw is not None or isinstance(plan.sampling, _IN_ROUNDS):
+    if isinstance(plan.sampling, _IN_ROUNDS):
         return None
     if nodes is None:
         raise InputValueError(
@@ -587,16 +571,13 @@ def _drawn_before(plan: tff_mf.Plan, draw: Draw | None, nodes: Collection[str] |
 
 
 def _check_supported(plan: tff_mf.Plan) -> None:
-    if plan.restart_every is not None:
-        raise InputValueError(
-            f"restart_every={plan.restart_every} is not supported on Flower: leave it out, or train in TensorFlow "
-            "Federated."
-        )
-    if plan.adaptive_count_stddev is not None:
-        raise InputValueError(
-            f"adaptive_count_stddev={plan.adaptive_count_stddev!r} is not supported on Flower, where no count of "
-            "clipped updates is released and the clip norm is constant: leave it out, or train in TensorFlow Federated."
-        )
+    for name in ("restart_every", "adaptive_count_stddev"):
+        if getattr(plan, name) is not None:
+            raise InputValueError(
+                f"{name}={getattr(plan, name)!r} is not supported on Flower, where the noise does not restart, no "
+                "count of clipped updates is released, and the clip norm is constant: leave it out, or train in "
+                "TensorFlow Federated."
+            )
 
 
 def _summands(plan: tff_mf.Plan, settings: FlowerSettings, layout: Layout) -> Summands:
@@ -615,18 +596,13 @@ def _summands(plan: tff_mf.Plan, settings: FlowerSettings, layout: Layout) -> Su
 
 
 def _stream(plan: tff_mf.Plan, dimension: int, settings: FlowerSettings) -> streams.NoiseStream:
-    """Returns the stream of a plan's noise, limited to its rounds; PyTorch's has the methods of NumPy's.
+    """Returns the stream of a plan's noise, limited to its rounds.
 
     Formal guarantee: as for `streams.NoiseStream` with the plan's noise as run. A state of a run with another clip
-    norm, σ, mechanism, grid, generator or engine is refused.
+    norm, σ, mechanism, grid or generator is refused.
     """
-    build_stream: Any = streams.build_stream
-    if settings.engine == TORCH:
-        from tff_mf.noise import torch
-
-        build_stream = torch.build_stream
     sigma = plan.noise_multiplier_as_run
-    stream = build_stream(
+    stream = streams.build_stream(
         plan.mechanism,
         dimension=dimension,
         # On a grid, in units of the clip norm.

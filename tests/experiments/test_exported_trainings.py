@@ -145,7 +145,7 @@ def test_what_has_no_model_in_its_folder_is_not_exported_from_there(exported, tm
 
 def test_a_script_that_has_ended_and_is_started_again_is_told_that_its_export_is_there(exported):
     root, _ = exported
-    with opened(root / "run") as training, pytest.raises(tff_mf.InputError, match="exported before.*complete.*remove"):
+    with opened(root / "run") as training, pytest.raises(tff_mf.InputError, match=r"exported before.*complete.*remove"):
         training.export(root / "bundle", batch_size=2, client_epochs=2, task_name="mine")
 
 

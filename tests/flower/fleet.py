@@ -1,8 +1,10 @@
 """A grid of Flower in this process: nodes with keys, some of which drop out or send what they should not."""
 
+import contextlib
 import copy
 import random
 import types
+import unittest.mock
 
 import numpy as np
 import pytest
@@ -12,7 +14,7 @@ from flwr.supercore.task_identity import TaskIdentity
 import tff_mf
 from tff_mf.base.errors import InputTypeError, InputValueError
 from tff_mf.experiments import flower
-from tff_mf.experiments.flower import clipping, cohorts, mods
+from tff_mf.experiments.flower import clipping, cohorts, mods, strategy
 from tff_mf.experiments.runs import ledger
 from tff_mf.experiments.runs.names import LEDGER
 
@@ -118,8 +120,16 @@ def identity(name):
     return next(iter(cohorts.by_public_key(Fleet([name], trained).get_nodes())))
 
 
-def opened(folder, plan=None, optimizer=None, replies="model", floating_point=True, arrays=ARRAYS, **more):
-    own = {name: more.pop(name) for name in ("waiting", "generator", "engine") if name in more}
+def everybody(allowed, number):
+    """All that are allowed, in their order."""
+    return list(allowed)
+
+
+@contextlib.contextmanager
+def opened(
+    folder, plan=None, optimizer=None, replies="model", floating_point=True, arrays=ARRAYS, draw=cohorts.uniform, **more
+):
+    own = {name: more.pop(name) for name in ("waiting", "generator") if name in more}
     settings = flower.FlowerSettings(
         optimizer=optimizer or flower.ServerOptimizer(),
         replies=replies,
@@ -127,7 +137,11 @@ def opened(folder, plan=None, optimizer=None, replies="model", floating_point=Tr
         **{"waiting": WAITING, **own},
     )
     arguments = {"settings": settings, "initial_arrays": record(**arrays), **more}
-    return flower.open_strategy(folder, plan or plan_of(), **arguments)
+    with (
+        unittest.mock.patch.object(strategy, "uniform", draw),
+        flower.open_strategy(folder, plan or plan_of(), **arguments) as found,
+    ):
+        yield found
 
 
 def refused(match, folder, plan=None, **more):
@@ -155,9 +169,9 @@ def flat(arrays):
     return np.concatenate([np.ravel(arrays[name]) for name in ARRAYS])
 
 
-def repeatable(number, allowed):
-    """The same cohort in each run, for equal rounds and nodes."""
-    return random.Random(f"3 {number}").sample(sorted(allowed), min(COHORT, len(allowed)))
+def repeatable(allowed, number):
+    """The same cohort in each run, of the same nodes."""
+    return random.Random(f"3 {sorted(allowed)}").sample(sorted(allowed), min(number, len(allowed)))
 
 
 def lives(folder, plan, answer, **more):

@@ -11,7 +11,7 @@ from flwr.supercore.task_identity import TaskIdentity
 from tff_mf import conformance
 from tff_mf.experiments import flower
 
-from .fleet import arrays_of, key_of, opened, plan_of, record
+from .fleet import arrays_of, everybody, key_of, opened, plan_of, record
 
 LIKE = {"w": np.zeros((20, 29), np.float32), "b": np.zeros(20, np.float32)}
 CLIENTS = 10
@@ -78,7 +78,7 @@ def test_our_strategy_keeps_its_claim(tmp_path, reply, floating_point):
         floating_point=floating_point,
         arrays=LIKE,
         waiting=flower.Waiting(nodes_seconds=0.0, fewest=0),
-        draw=lambda number, allowed: allowed,
+        draw=everybody,
     ) as strategy:
         plan, strategy._guard = strategy.plan, Everybody()
         subject = OfStrategy(strategy, strategy.arrays, reply)

@@ -6,7 +6,6 @@ import pytest
 
 from tff_mf.base.errors import InputValueError
 from tff_mf.experiments import flower
-from tff_mf.experiments.flower import cohorts
 from tff_mf.experiments.flower import strategy as strategies
 from tff_mf.experiments.runs import names
 
@@ -110,7 +109,6 @@ def test_a_round_of_a_secret_cohort_lasts_as_long_whoever_is_in_it(tmp_path, mon
     [
         ({"nodes": None}, "give the identities of all nodes"),
         ({"nodes": EVERYBODY[:-1]}, "nodes are 11, and the plan is for population=12"),
-        ({"draw": cohorts.uniform(2)}, "does not go with secret_cohorts"),
     ],
 )
 def test_what_no_secret_run_can_have_is_refused(tmp_path, changes, message):

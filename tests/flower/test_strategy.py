@@ -29,7 +29,7 @@ from .fleet import (
     WAITING,
     Fleet,
     counts,
-    identity,
+    everybody,
     in_integers,
     key_of,
     moved_by_one,
@@ -147,7 +147,7 @@ def test_a_reply_in_the_name_of_another_chosen_node_does_not_displace_its_own(tm
             return trained(name, arrays, None)
         return {**{key: value + 1 for key, value in arrays.items()}, "from": fleet.ids[NAMES[1]]}
 
-    with opened(tmp_path, plan_of(noise_multiplier=0.0, rounds=1), draw=lambda number, allowed: allowed) as strategy:
+    with opened(tmp_path, plan_of(noise_multiplier=0.0, rounds=1), draw=everybody) as strategy:
         result = strategy.start(fleet)
     (found,) = counts(tmp_path).values()
     assert (found.counted, dict(found.refused)) == (COHORT - 1, {"another round": 1})
@@ -196,17 +196,6 @@ def test_too_small_a_cohort_stops_the_run(tmp_path):
         with pytest.raises(RuntimeError, match="1 are connected, 0 of them allowed"):
             strategy.start(Fleet(NAMES[:1], trained))
     assert len(rows(tmp_path)) == 1
-
-
-def test_draws_of_others_are_refused(tmp_path):
-    everyone = [identity(name) for name in NAMES]
-    for drawn in ([everyone[0]] * 2, everyone[: COHORT + 1], ["key-of nobody"]):
-        with (
-            opened(tmp_path, draw=lambda number, allowed, drawn=drawn: drawn) as strategy,
-            pytest.raises(InputValueError, match="draw returned"),
-        ):
-            strategy.start(Fleet(NAMES, trained))
-    assert rows(tmp_path) == []
 
 
 def test_two_nodes_with_one_key_and_nodes_without_are_refused():
