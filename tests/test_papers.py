@@ -62,7 +62,7 @@ def test_results_are_stored_and_counted(name):
 @pytest.mark.parametrize(
     "name",
     [
-        # test_optimize_dense.py has the errors of this table for other numbers of rounds.
+        # test_optimize.py has the errors of this table for other numbers of rounds.
         pytest.param(name, marks=pytest.mark.long) if name == "denisov-table-2" else name
         for name in papers.CHECKS
         if name not in papers.LONG

@@ -57,25 +57,6 @@ def test_what_is_cast_has_the_weights_that_run(seed):
     np.testing.assert_allclose(cast.encoder(6), mechanism.encoder(6), atol=1e-5)
 
 
-@pytest.mark.parametrize(("objective", "loss_of"), [("rms", tff_mf.rms_loss), ("max", tff_mf.max_loss)])
-@pytest.mark.parametrize(
-    ("rounds", "participation"),
-    [
-        (128, tff_mf.MinSep(min_sep=32, max_participations=4)),
-        (100, tff_mf.FixedEpoch(min_sep=30, max_participations=4)),
-        (128, tff_mf.SingleParticipation()),
-        (5, tff_mf.MinSep(min_sep=1, max_participations=5)),
-        (1, tff_mf.SingleParticipation()),
-    ],
-)
-def test_scaled_columns_never_lose_against_the_blt(rounds, participation, objective, loss_of):
-    setting = {"rounds": rounds, "participation": participation, "buffers": 2, "objective": objective}
-    found, blt = tff_mf.optimize_scaled_blt(**setting), tff_mf.optimize_blt(**setting)
-    assert loss_of(found, rounds, participation) <= loss_of(blt, rounds, participation) * (1 + 1e-6)
-    assert found.optimized_for.search.loss == pytest.approx(loss_of(found, rounds, participation))
-    assert tff_mf.explain_sensitivity(found, rounds, participation).exact
-
-
 def test_a_short_sum_is_not_lost_beside_sums_that_it_is_no_part_of():
     """Sums of one block may differ by more than float64 has digits: a short column's norm is a short sum."""
     values = np.array([1.0] * 7 + [0.0] * 5 + [1e20] + [0.0] * 27)
