@@ -49,6 +49,12 @@ def geometric_with_a_recursion(**methods):
     return geometric(recursion=own, **methods)
 
 
+def of_column(column):
+    """A Toeplitz mechanism of any coefficients."""
+    column = np.array(column, np.float64)
+    return geometric(coefficients=lambda self, rounds: column[:rounds].copy(), max_rounds=len(column))
+
+
 def any_matrix(matrix, **methods):
     """A mechanism of any lower-triangular C."""
 

@@ -9,10 +9,11 @@ import pytest
 
 import tff_mf
 from tests.tff_mf import secret_rounds_oracle as oracle
-from tests.tff_mf.samplings import min_sep_directions, min_sep_level
 from tff_mf.accounting import b_min_sep
 from tff_mf.accounting.b_min_sep import Add, Chain, columns_of
 from tff_mf.accounting.betting import DirectionBound
+from tff_mf.accounting.question import Question
+from tff_mf.accounting.secret import FAILURE
 
 BANDED = tff_mf.BandedToeplitz(column=[1.0, 0.6])
 CHAINS = [(5, 2, 0.3), (6, 3, 0.2), (4, 4, 0.7), (6, 3, 1.0), (3, 5, 0.4)]
@@ -70,8 +71,9 @@ def test_probability_of_a_population():
 @pytest.mark.parametrize("probability", [4e-13, 2e-12, 1e-9, 0.3])
 def test_bound_of_no_round_is_not_below_its_logarithm(probability):
     """−log P(no round), in fractions: 4 rounds of a client that is free at first, and 3 of one that waits."""
-    setting = {"min_sep": 2, "noise_multiplier": 0.3, "delta": 1e-200, "samples": 1000}
-    found = min_sep_directions(BANDED, 4, probability=probability, **setting)[1]
+    sampling = tff_mf.BMinSep(min_sep=2, probability=probability)
+    run = sampling.run(Question(mechanism=BANDED, rounds=4, sampling=sampling, samples=1000))
+    found = run.directions(0.3, 1e-200, run.columns, FAILURE / 2 * 1e-200)[1]
     p = fractions.Fraction(probability)
     joins = 1 - ((1 - p) ** 4 + p * (1 - p) ** 3) / (1 + p)
     expected = -math.log1p(-float(joins))
@@ -212,8 +214,9 @@ def test_a_client_that_never_waits_is_not_told_a_smaller_epsilon_than_in_bins():
     """With p = 1 the two samplings are one."""
     run = (tff_mf.BandedToeplitz(column=[1.0, 0.1]), 60)
     bins = tff_mf.guarantee(*run, tff_mf.BallsInBins(groups=2), noise_multiplier=4.0).at(delta=1e-3)
-    found = min_sep_level(*run, min_sep=2, probability=1.0, noise_multiplier=4.0, delta=1e-3, samples=2000)
-    assert found.epsilon >= 0.98 * bins.epsilon
+    sampling = tff_mf.BMinSep(min_sep=2, probability=1.0)
+    found = tff_mf.epsilon(*run, sampling, noise_multiplier=4.0, delta=1e-3, samples=2000)
+    assert found >= 0.98 * bins.epsilon
 
 
 @pytest.mark.parametrize("rounds", [20, 1000])

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 import tff_mf
 from tests.tff_mf import balls_in_bins_oracle as oracle
-from tests.tff_mf.samplings import bins_level
 from tff_mf.accounting import BallsInBinsEstimator, balls_in_bins_gram
 from tff_mf.accounting import _bins_moments as bounds
 from tff_mf.accounting._bins_moments import Moments, _proven, central_moments, dominating_pair, moment_delta
@@ -61,7 +60,7 @@ def test_one_bin_is_the_gaussian():
     p = tff_mf.FixedEpoch(min_sep=1, max_participations=12)
     for delta in (1e-2, 1e-6, 1e-12):
         plain = tff_mf.guarantee(BLT, 12, p, noise_multiplier=9.0).epsilon(delta)
-        found = bins_level(BLT, 12, bins=1, noise_multiplier=9.0, delta=delta)
+        found = tff_mf.guarantee(BLT, 12, tff_mf.BallsInBins(groups=1), noise_multiplier=9.0).at(delta=delta)
         assert found.epsilon == pytest.approx(plain, rel=1e-9)
         assert (found.theorem, found.failure) == ("unamplified", 0.0)
 

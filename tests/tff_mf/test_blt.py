@@ -164,13 +164,3 @@ def test_rho_of_the_production_runs(row):
     schema = tff_mf.MinSep(min_sep=min_sep, max_participations=max_participations)
     ours = tff_mf.zcdp_rho(tff_mf.BLT.production(name), rounds, schema, noise_multiplier=sigma)
     assert round(ours, digits) == rho
-
-
-@pytest.mark.parametrize("row", PUBLISHED["gaussian"]["rows"], ids=str)
-def test_epsilon_of_the_gaussian(row):
-    sigma, epsilon = row
-    once, delta = tff_mf.SingleParticipation(), PUBLISHED["gaussian"]["delta"]
-    ours = tff_mf.epsilon(tff_mf.Identity(), 1, once, noise_multiplier=sigma, delta=delta)
-    assert ours == pytest.approx(epsilon, rel=2e-5)
-    calibrated = tff_mf.calibrate_noise_multiplier(tff_mf.Identity(), 1, once, epsilon=epsilon, delta=delta)
-    assert calibrated == pytest.approx(sigma, abs=5.1e-6)

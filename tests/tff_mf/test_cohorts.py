@@ -8,22 +8,16 @@ import pytest
 from scipy.stats import chi2
 
 import tff_mf
+from tests.tff_mf import secret_rounds_oracle as oracle
 from tff_mf.problem.draws import SeededDraws, SystemDraws
 
 # A test of random numbers from the system fails once in so many runs of it.
 RARE = 1e-12
 
 
-def coins(probability, rounds, of=None):
-    """Returns the law of a client that joins each round, or each of some, by a coin toss."""
-    law = collections.Counter()
-    for pattern in itertools.product((0, 1), repeat=rounds):
-        each = [
-            (probability if bit else 1 - probability) if of is None or t in of else float(not bit)
-            for t, bit in enumerate(pattern)
-        ]
-        law[pattern] += np.prod(each)
-    return law
+def law_of(histories, chances):
+    """Returns the chances of the patterns of a client, of those that the oracle of ε has."""
+    return {tuple(row): chance for row, chance in zip(histories.astype(int).tolist(), chances, strict=True)}
 
 
 def product(*laws):
@@ -34,67 +28,32 @@ def product(*laws):
     }
 
 
-def uniform(patterns):
-    """Returns the law of a client for which all patterns are as likely."""
-    return {pattern: 1 / len(patterns) for pattern in patterns}
-
-
-def at(rounds, *taken):
-    """Returns the pattern of a client that takes part in some rounds."""
-    return tuple(int(t in taken) for t in range(rounds))
-
-
-def spaced(probability, min_sep, rounds):
-    """Returns the law of a client of b-min-sep sampling, by the chain of its waiting times in its stationary state."""
-    chain = {(0, ()): 1 / (1 + probability * (min_sep - 1))}
-    for wait in range(1, min_sep):
-        chain[wait, ()] = probability / (1 + probability * (min_sep - 1))
-    for _ in range(rounds):
-        after = collections.Counter()
-        for (wait, pattern), share in chain.items():
-            if wait:
-                after[wait - 1, (*pattern, 0)] += share
-            else:
-                after[min_sep - 1, (*pattern, 1)] += share * probability
-                after[0, (*pattern, 0)] += share * (1 - probability)
-        chain = after
+def joint(sampling, clients, rounds):
+    """Returns the joint law of all clients; those of two groups that take turns have coins of probability ½."""
+    first, *second = [law_of(*each) for each in oracle.laws(sampling, rounds)]
+    if not second:
+        return product(*[first] * clients)
     law = collections.Counter()
-    for (_, pattern), share in chain.items():
-        law[pattern] += share
-    return law
-
-
-def in_turn():
-    """Returns the joint law of clients of two groups of two that take turns, with coins of probability ½."""
-    law = collections.Counter()
-    for first in itertools.combinations(range(4), 2):
-        laws = [coins(0.5, 3, (0, 2) if client in first else (1,)) for client in range(4)]
-        for patterns, share in product(*laws).items():
+    for chosen in itertools.combinations(range(4), 2):
+        for patterns, share in product(*[first if client in chosen else second[0] for client in range(4)]).items():
             law[patterns] += share / 6
     return law
 
 
-def settings():
-    """Returns samplings with numbers of clients and rounds, the size of a cohort, and the joint law of all clients."""
-    return {
-        "Poisson": (tff_mf.Poisson(population=3, clients_per_round=1), 3, 2, None, product(*[coins(1 / 3, 2)] * 3)),
-        "CyclicPoisson": (tff_mf.CyclicPoisson(groups=2, population=4, clients_per_round=1), 4, 3, None, in_turn()),
-        "BallsInBins": (
-            *(tff_mf.BallsInBins(groups=3), 2, 4, None),
-            product(*[uniform([at(4, 0, 3), at(4, 1), at(4, 2)])] * 2),
-        ),
-        "BMinSep": (tff_mf.BMinSep(min_sep=3, probability=0.4), 2, 4, None, product(*[spaced(0.4, 3, 4)] * 2)),
-    }
+# With numbers of clients and rounds.
+SETTINGS = {
+    "Poisson": (tff_mf.Poisson(population=3, clients_per_round=1), 3, 2),
+    "CyclicPoisson": (tff_mf.CyclicPoisson(groups=2, population=4, clients_per_round=1), 4, 3),
+    "BallsInBins": (tff_mf.BallsInBins(groups=3), 2, 4),
+    "BMinSep": (tff_mf.BMinSep(min_sep=3, probability=0.4), 2, 4),
+}
 
 
-SETTINGS = settings()
-
-
-def excess(sampling, clients, rounds, size, law, draws, runs):
+def excess(sampling, clients, rounds, draws, runs):
     """Returns χ² of the joint patterns of all clients in many runs, over the quantile that is exceeded so rarely."""
-    counts = collections.Counter()
+    counts, law = collections.Counter(), joint(sampling, clients, rounds)
     for _ in range(runs):
-        cohorts = sampling.cohorts(clients, rounds, clients_per_round=size, draws=draws)
+        cohorts = sampling.cohorts(clients, rounds, draws=draws)
         present = np.zeros((clients + 1, rounds), int)
         present[cohorts, np.arange(rounds)[:, np.newaxis]] = 1
         counts[tuple(map(tuple, present[:clients].tolist()))] += 1

@@ -11,18 +11,6 @@ import tff_mf
 from tff_mf.mechanisms import series
 
 
-def lower(rounds, seed=0):
-    generator = np.random.default_rng(seed)
-    return np.tril(generator.standard_normal((rounds, rounds))) * 0.3 + np.eye(rounds) * 2
-
-
-def test_what_runs_is_the_matrix_in_float32():
-    mechanism = tff_mf.Dense(matrix=lower(30))
-    run = mechanism.cast_to_float32()
-    np.testing.assert_array_equal(run.matrix, mechanism.matrix.astype(np.float32))
-    assert run.cast_to_float32() == run
-
-
 def test_a_matrix_whose_noise_grows_beyond_all_digits_is_refused():
     grows = np.eye(40) - 1.5 * np.tri(40, k=-1)
     with pytest.raises(tff_mf.InputError, match="dense"):
@@ -46,10 +34,6 @@ def diagonals(draw):
     return values
 
 
-def columns():
-    return st.builds(lambda head, tail: [head, *tail], st.floats(0.5, 2.0), st.lists(st.floats(-1.0, 1.0), max_size=20))
-
-
 @given(diagonals())
 def test_a_banded_matrix_has_its_diagonals_and_nothing_else(values):
     bands, rounds = values.shape
@@ -58,19 +42,6 @@ def test_a_banded_matrix_has_its_diagonals_and_nothing_else(values):
         expected = values[offset, : rounds - offset] if offset < bands else np.zeros(rounds - offset)
         np.testing.assert_array_equal(np.diagonal(mechanism.encoder(rounds), -offset), expected)
     assert (mechanism.bands, mechanism.max_rounds) == (bands, rounds)
-
-
-@given(columns(), st.integers(1, 30))
-def test_toeplitz_matrices_and_their_inverses(column, rounds):
-    banded = tff_mf.BandedToeplitz(column=column)
-    expected = np.zeros(rounds)
-    expected[: len(column)] = column[:rounds]
-    np.testing.assert_array_equal(banded.coefficients(rounds), expected)
-    # Rounding is to the size of what is added up.
-    size = np.abs(banded.encoder(rounds)) @ np.abs(banded.inverse(rounds))
-    assert np.all(np.abs(banded.encoder(rounds) @ banded.inverse(rounds) - np.eye(rounds)) <= 1e-13 * (1 + size))
-    assert banded.bands == len(column)
-    assert banded.max_rounds is None
 
 
 @pytest.mark.parametrize("rounds", [1, 255, 256, 257, 1500])

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import tff_mf
-from tff_mf.accounting import balls_in_bins_gram
+from tff_mf.accounting import balls_in_bins_gram, bands_and_norm
 from tff_mf.accounting.b_min_sep import columns_of
 
 TWO_BANDS = tff_mf.BandedToeplitz(column=[1.0, 0.5])
@@ -15,13 +15,14 @@ POPULATION = {"population": 100, "clients_per_round": 5}
 RUNS = {
     "poisson": (tff_mf.Identity(), 24, tff_mf.Poisson(**POPULATION)),
     "cyclic poisson": (TWO_BANDS, 24, tff_mf.CyclicPoisson(groups=4, **POPULATION)),
-    "balls in bins": (TWO_BANDS, 24, tff_mf.BallsInBins(groups=6)),
-    "b-min-sep": (TWO_BANDS, 12, tff_mf.BMinSep(min_sep=2, probability=0.1)),
+    "balls in bins": (TWO_BANDS, 24, tff_mf.BallsInBins(groups=6, clients_per_round=5)),
+    "b-min-sep": (TWO_BANDS, 12, tff_mf.BMinSep(min_sep=2, probability=0.1, clients_per_round=5)),
     "min-sep": (TWO_BANDS, 24, tff_mf.MinSep(min_sep=2, max_participations=3)),
 }
 SECRET = [name for name in RUNS if name != "min-sep"]
 BY_SAMPLES = ("balls in bins", "b-min-sep")
 FEW = {"samples": 20_000}
+ON_GRID = {"grid": tff_mf.Grid(bits=16, max_clients=2000), "dimension": 4_050_748}
 
 
 def both(name, sigma, **more):
@@ -53,18 +54,19 @@ def test_epsilon_and_delta_answer_each_other_and_are_never_above_the_schema(name
         assert level.theorem != "unamplified"
 
 
+@pytest.mark.parametrize("more", [FEW, FEW | ON_GRID], ids=["real numbers", "grid"])
 @pytest.mark.parametrize("name", RUNS)
-def test_sigma_is_enough_and_hardly_more_and_is_found_once(name):
+def test_sigma_is_enough_and_hardly_more_and_is_found_once(name, more):
     target = {"epsilon": 0.5, "delta": 1e-5}
-    sigma = tff_mf.calibrate_noise_multiplier(*RUNS[name], **target, **FEW)
-    level = tff_mf.guarantee(*RUNS[name], noise_multiplier=sigma, **FEW).at(delta=1e-5)
+    sigma = tff_mf.calibrate_noise_multiplier(*RUNS[name], **target, **more)
+    level = tff_mf.guarantee(*RUNS[name], noise_multiplier=sigma, **more).at(delta=1e-5)
     assert level.epsilon <= 0.5
     # All certificates of the search together.
     assert level.failure == (1e-3 * 1e-5 if level.bound == "certified" else 0.0)
     if name in BY_SAMPLES:
-        assert tff_mf.calibrate_noise_multiplier(*RUNS[name], **target, **FEW) == sigma
+        assert tff_mf.calibrate_noise_multiplier(*RUNS[name], **target, **more) == sigma
     less = 0.93 if name in BY_SAMPLES else 0.99
-    assert tff_mf.epsilon(*RUNS[name], noise_multiplier=less * sigma, delta=1e-5, **FEW) > 0.5
+    assert tff_mf.epsilon(*RUNS[name], noise_multiplier=less * sigma, delta=1e-5, **more) > 0.5
 
 
 @pytest.mark.parametrize("name", RUNS)
@@ -164,3 +166,41 @@ def test_entries_below_zero_by_rounding_alone_are_charged():
 def test_a_probability_that_is_no_float_is_refused(more):
     with pytest.raises(tff_mf.InputError, match="clients_per_round="):
         tff_mf.Poisson(**more)
+
+
+def test_bands_are_counted_from_the_entries():
+    assert bands_and_norm(tff_mf.BandedToeplitz(column=[1.0, 0.0, 0.0]), 9) == (1, 1.0)
+    dense = tff_mf.Dense(matrix=[[3.0, 0, 0], [4, 1, 0], [0, 0, 1]])
+    released = float(np.linalg.norm(dense.cast_to_float32().encoder(3)[:, 0]))
+    assert bands_and_norm(dense, 3) == (2, pytest.approx(released, rel=1e-15)) == (2, pytest.approx(5))
+    assert bands_and_norm(tff_mf.optimize_banded(rounds=12, bands=4), 12)[0] == 4
+    assert bands_and_norm(tff_mf.Tree(4), 4)[0] == 4
+
+
+@pytest.mark.once
+def test_the_best_number_of_bands():
+    """Choquette-Choo et al. (2023), table 3, has the number fall as ε falls and as k rises."""
+    few = tff_mf.amplified_bands(rounds=64, population=64, clients_per_round=16, epsilon=0.125, delta=1e-6)
+    many = tff_mf.amplified_bands(
+        rounds=64, population=64, clients_per_round=1, epsilon=8, delta=1e-6, bands=[1, 8, 64]
+    )
+    assert few[0].bands < many[0].bands == 64
+    assert [each.rms_error for each in many] == sorted(each.rms_error for each in many)
+    # One band is DP-SGD.
+    sgd = next(each for each in few if each.bands == 1)
+    assert sgd.rms_error == pytest.approx(sgd.noise_multiplier * tff_mf.rms_error(tff_mf.Identity(), 64), rel=1e-6)
+
+
+def test_delta_is_1_where_nothing_less_is_known():
+    """Each client is in each of two rounds: δ(0) is 2Φ(√2/(2σ)) − 1, which is nearer to 1 than any float."""
+    sampling = tff_mf.Poisson(population=1, clients_per_round=1)
+    found = tff_mf.guarantee(tff_mf.Identity(), 2, sampling, noise_multiplier=0.05)
+    assert found.at(epsilon=0.0).delta == 1.0
+
+
+def test_cohorts_of_more_clients_than_a_grid_was_charged_for_are_refused():
+    sampling = tff_mf.BMinSep(min_sep=2, probability=0.5, clients_per_round=1)
+    with pytest.raises(tff_mf.InputError, match="clients=1000"):
+        sampling.cohorts(1000, 20)
+    of_three = tff_mf.BMinSep.of_population(min_sep=2, population=9, clients_per_round=3)
+    assert len(of_three.cohorts(9, 4)) == 4

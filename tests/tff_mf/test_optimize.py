@@ -36,13 +36,13 @@ def bands_of(asked):
 
 @st.composite
 def small(draw):
-    rounds = draw(st.integers(1, 12))
+    rounds = draw(st.integers(1, 10))
     return rounds, draw(st.just(ONCE) | schemas(rounds))
 
 
 @pytest.mark.parametrize("objective", LOSSES)
 @pytest.mark.parametrize("name", OPTIMIZERS)
-@settings(max_examples=15)
+@settings(max_examples=6)
 @example((2, tff_mf.MinSep(min_sep=1, max_participations=2)))
 @example((12, tff_mf.MinSep(min_sep=10**15, max_participations=1)))
 @given(small())

@@ -15,6 +15,8 @@ import tff_mf
 from tff_mf.accounting import Question
 
 ONCE = tff_mf.SingleParticipation()
+# One of many runs, of which few are less likely than digits tell.
+MANY = [(116, math.inf), (500, 30.0)]
 KINDS = [(8, 0), (8, 1), (3, 0.5), (1.5, 2), (30, 0), (8, math.inf), (2, math.inf)]
 ORDERS = np.geomspace(1.01, 3000, 300).tolist()
 
@@ -80,32 +82,25 @@ def test_epsilon_is_that_of_dp_accounting_or_less(mean, shape):
 
 def test_theorem_6_with_the_delta_of_a_normal():
     """Poisson's distribution, order by order: nothing of dp-accounting is as small."""
-    mean, mu, delta, least = 5.0, 0.8, 1e-6, math.inf
-    for order in np.geomspace(1.01, 200, 20000):
-        apart = math.log1p(1 / (order - 1))
-        chance = norm.cdf(mu / 2 - apart / mu) - math.exp(apart) * norm.cdf(-mu / 2 - apart / mu)
-        divergence = mu**2 / 2 * order + mean * chance + math.log(mean) / (order - 1)
-        least = min(least, divergence - (math.log(delta) + math.log(order)) / (order - 1) + math.log1p(-1 / order))
+    mean, mu, delta, orders = 5.0, 0.8, 1e-6, np.geomspace(1.01, 200, 20_000)
+    apart = np.log1p(1 / (orders - 1))
+    chances = norm.cdf(mu / 2 - apart / mu) - np.exp(apart) * norm.cdf(-mu / 2 - apart / mu)
+    divergences = mu**2 / 2 * orders + mean * chances + math.log(mean) / (orders - 1)
+    least = np.min(divergences - (math.log(delta) + np.log(orders)) / (orders - 1) + np.log1p(-1 / orders))
     assert tff_mf.Search(mean=mean, shape=math.inf).epsilon(mu, delta) == pytest.approx(least, rel=1e-5)
 
 
-@pytest.mark.parametrize(("mean", "shape"), KINDS)
+@pytest.mark.parametrize(("mean", "shape"), [*KINDS, *MANY])
 def test_the_number_of_runs_has_its_distribution(mean, shape):
     search = tff_mf.Search(mean=mean, shape=shape)
-    drawn = np.bincount([search.draw() for _ in range(4000)], minlength=400)[:400]
+    drawn = np.bincount([search.draw() for _ in range(4000)], minlength=1500)[:1500]
     # P(K = k) from E[x^K] on a circle, by Fourier's transform.
     circle = np.exp(2j * np.pi * np.arange(2**12) / 2**12)
-    expected = np.maximum(np.real(np.fft.fft(generating(search, 0)(circle)) / 2**12)[:400], 0) * drawn.sum()
+    expected = np.maximum(np.real(np.fft.fft(generating(search, 0)(circle)) / 2**12)[:1500], 0) * drawn.sum()
     large = expected > 8
     rest = [np.append(counts[large], counts[~large].sum() + 1e-9) for counts in (drawn, expected)]
     assert chisquare(rest[0], rest[1] * rest[0].sum() / rest[1].sum()).pvalue > 1e-6
     assert generating(search, 1)(1.0) == pytest.approx(mean, rel=1e-9)
-
-
-@pytest.mark.parametrize(("mean", "shape"), [(116, math.inf), (1000, math.inf), (500, 30.0), (1000, 1000.0)])
-def test_many_runs_are_drawn_though_few_are_less_likely_than_digits_tell(mean, shape):
-    search = tff_mf.Search(mean=mean, shape=shape)
-    assert all(mean / 4 < search.draw() < 4 * mean for _ in range(20))
 
 
 @pytest.mark.parametrize("mean", [1.5, 8, 30])
@@ -183,15 +178,6 @@ def test_no_other_figure_of_a_search_is_given():
     assert guarantee.replace_one().epsilon(1e-6) == tff_mf.Search(mean=8).epsilon(2.0, 1e-6)
 
 
-@pytest.mark.parametrize(
-    ("field", "wrong"),
-    [("mean", 0.5), ("mean", 1001), ("mean", math.nan), ("mean", "8"), ("shape", -0.1), ("shape", math.nan)],
-)
-def test_a_search_is_refused(field, wrong):
-    with pytest.raises(tff_mf.InputError, match=f"{field}="):
-        tff_mf.Search(**{"mean": 8.0, field: wrong})
-
-
 def test_secret_cohorts_have_no_search():
     poisson = tff_mf.Poisson(population=1000, clients_per_round=10)
     with pytest.raises(tff_mf.InputError, match="search="):
@@ -199,21 +185,9 @@ def test_secret_cohorts_have_no_search():
     run = {"mechanism": "identity", "rounds": 30, "clients_per_round": 10, "epsilon": 4.0, "delta": 1e-6}
     with pytest.raises(tff_mf.InputError, match="search="):
         tff_mf.plan(**run, sampling=poisson, secret_cohorts=True, search=tff_mf.Search(mean=8))
-
-
-def test_central_training_states_no_epsilon_of_a_search():
-    run = {"mechanism": "identity", "rounds": 30, "clients_per_round": 10, "epsilon": 4.0, "delta": 1e-6}
     plan = tff_mf.plan(**run, population=300, search=tff_mf.Search(mean=8))
     with pytest.raises(tff_mf.InputError, match="search="):
         tff_mf.Order.of(plan, examples=300)
-
-
-@pytest.mark.parametrize("more", [{"noise_multiplier": 0.0}, {"noise_multiplier": 1.0, "insecure_seed": 3}], ids=str)
-def test_a_plan_without_an_epsilon_is_shown(more):
-    run = {"mechanism": "identity", "rounds": 30, "clients_per_round": 10, "delta": 1e-6, "population": 300}
-    plan = tff_mf.plan(**run, **more, search=tff_mf.Search(mean=8))
-    assert plan.epsilon == math.inf
-    assert "runs on average" not in str(plan)
 
 
 @pytest.mark.parametrize("shape", [0.0, math.inf])

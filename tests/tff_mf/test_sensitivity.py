@@ -1,6 +1,5 @@
 """Sensitivity of any C against brute force: the rule of each structure, where it is exact, and what it refuses."""
 
-import dataclasses
 import math
 
 import hypothesis
@@ -11,70 +10,16 @@ from hypothesis import strategies as st
 
 import tff_mf
 from tff_mf.base.matrices import lower_toeplitz
-from tff_mf.mechanisms import BandedMechanism, ToeplitzMechanism
 from tff_mf.sensitivities import general
 
 from .oracles import largest_norm, restarted, schemas
+from .outside import any_matrix, of_column, with_diagonals
 
 TWICE = tff_mf.MinSep(min_sep=2, max_participations=2)
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class Any(tff_mf.Mechanism):
-    kind = "any"
-    matrix: np.ndarray
-
-    @property
-    def max_rounds(self):
-        return len(self.matrix)
-
-    def encoder(self, rounds):
-        return self.matrix[:rounds, :rounds]
-
-    def inverse(self, rounds):
-        return np.linalg.inv(self.encoder(rounds))
-
-    def cast_to_float32(self):
-        return self
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
-class Bands(BandedMechanism):
-    kind = "bands"
-    values: np.ndarray
-
-    @property
-    def bands(self):
-        return len(self.values)
-
-    @property
-    def max_rounds(self):
-        return self.values.shape[1]
-
-    def diagonals(self, rounds):
-        return self.values[:, :rounds]
-
-    def cast_to_float32(self):
-        return self
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Column(ToeplitzMechanism):
-    kind = "column"
-    column: tuple[float, ...]
-
-    @property
-    def max_rounds(self):
-        return len(self.column)
-
-    def coefficients(self, rounds):
-        return np.array(self.column[:rounds], dtype=np.float64)
-
-    def inverse_coefficients(self, rounds):
-        return np.linalg.inv(self.encoder(rounds))[:, 0]
-
-    def cast_to_float32(self):
-        return self
+def of_bands(values):
+    return with_diagonals(lambda rounds: values[:, :rounds], count=len(values), max_rounds=values.shape[1])
 
 
 def matrices(rows, columns, low):
@@ -93,13 +38,13 @@ def settings(draw, low=-2.0):
 @st.composite
 def banded_settings(draw):
     rounds = draw(st.integers(1, 9))
-    return Bands(values=draw(matrices(draw(st.integers(1, rounds + 2)), rounds, -2.0))), draw(schemas(rounds))
+    return of_bands(draw(matrices(draw(st.integers(1, rounds + 2)), rounds, -2.0))), draw(schemas(rounds))
 
 
 @st.composite
 def toeplitz_settings(draw, low=-2.0):
     (column,) = draw(matrices(1, draw(st.integers(1, 9)), low))
-    return Column(column=tuple(column.tolist())), draw(schemas(len(column)))
+    return of_column(column), draw(schemas(len(column)))
 
 
 @st.composite
@@ -137,10 +82,14 @@ def has_negative_entries(mechanism, rounds):
     return bool(np.any(mechanism.encoder(rounds) < 0))
 
 
+def falling(mechanism):
+    return of_column(-np.sort(-mechanism.coefficients(mechanism.max_rounds)))
+
+
 # Settings of each kind, and where its rule must be exact, besides single participations.
 KINDS = {
     "any": (
-        of_all_rounds(settings() | settings(low=0.0), lambda matrix: Any(matrix=matrix)),
+        of_all_rounds(settings() | settings(low=0.0), any_matrix),
         lambda mechanism, rounds, schema: (
             isinstance(schema, tff_mf.FixedEpoch) and not has_negative_entries(mechanism, rounds)
         ),
@@ -156,7 +105,9 @@ KINDS = {
         ),
     ),
     "falling Toeplitz": (
-        of_all_rounds(toeplitz_settings(low=0.0), lambda given: Column(column=tuple(sorted(given.column)[::-1]))),
+        of_all_rounds(
+            toeplitz_settings(low=0.0), lambda given: of_column(-np.sort(-given.coefficients(given.max_rounds)))
+        ),
         lambda *_: True,
     ),
     "BLT": (blts(), lambda mechanism, *_: sum(mechanism.omega) <= 1),
@@ -262,12 +213,12 @@ def test_an_entry_above_the_diagonal_is_not_overlooked():
     matrix = np.eye(6)
     matrix[0, 4] = 1
     for schema in (tff_mf.MinSep(min_sep=2, max_participations=3), tff_mf.FixedEpoch(min_sep=2, max_participations=3)):
-        assert tff_mf.sensitivity(Any(matrix=matrix), 6, schema) >= largest_norm(matrix, schema.patterns(6)) > 2
+        assert tff_mf.sensitivity(any_matrix(matrix), 6, schema) >= largest_norm(matrix, schema.patterns(6)) > 2
 
 
 def test_fixed_epochs_of_many_rounds_fall_back_to_the_bounds_of_min_sep(monkeypatch):
     monkeypatch.setattr("tff_mf.sensitivities.toeplitz._MOST_PRODUCTS", 5)
-    column, setting = Column(column=(1.0, 0.5, 1.5, 0.25)), {"min_sep": 2, "max_participations": 2}
+    column, setting = of_column([1.0, 0.5, 1.5, 0.25]), {"min_sep": 2, "max_participations": 2}
     fixed = tff_mf.explain_sensitivity(column, 4, tff_mf.FixedEpoch(**setting))
     assert fixed == tff_mf.explain_sensitivity(column, 4, tff_mf.MinSep(**setting))
 
@@ -278,8 +229,8 @@ def test_entries_whose_squares_are_zero_in_float64_count_all_the_same(schema, sc
     matrix, column = np.tril(np.random.default_rng(2).standard_normal((6, 6))), (1.0, -0.5, 2.0, 0.125, 0.25, 0.5)
     schema = schema(min_sep=2, max_participations=3)
     for plain, tiny in (
-        (Any(matrix=matrix), Any(matrix=scale * matrix)),
-        (Column(column=column), Column(column=tuple(scale * each for each in column))),
+        (any_matrix(matrix), any_matrix(scale * matrix)),
+        (of_column(column), of_column(scale * np.array(column))),
     ):
         expected = scale * tff_mf.sensitivity(plain, 6, schema)
         assert tff_mf.sensitivity(tiny, 6, schema) == pytest.approx(expected, rel=1e-9, abs=0)
@@ -293,14 +244,14 @@ def test_entries_that_overflow_are_refused(bad):
     matrix = np.eye(4)
     matrix[3, 0] = bad
     bands = np.array([np.ones(4), [bad, 0, 0, 0]])
-    for mechanism in (Any(matrix=matrix), Bands(values=bands), Column(column=(1.0, bad, 0.0, 0.0))):
+    for mechanism in (any_matrix(matrix), of_bands(bands), of_column([1.0, bad, 0.0, 0.0])):
         with pytest.raises(tff_mf.InputError, match="overflow"):
             tff_mf.sensitivity(mechanism, 4, TWICE)
 
 
 def test_whole_matrices_that_no_memory_holds_are_refused():
     once = tff_mf.SingleParticipation()
-    mechanism = Bands(values=np.ones((2, 20_000)))
+    mechanism = of_bands(np.ones((2, 20_000)))
     assert tff_mf.sensitivity(mechanism, 20_000, once) == pytest.approx(2**0.5)
     fixed = tff_mf.FixedEpoch(min_sep=1, max_participations=3)
     assert tff_mf.explain_sensitivity(mechanism, 20_000, fixed).exact

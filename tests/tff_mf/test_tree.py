@@ -127,12 +127,3 @@ def test_node_counts_at_sizes_where_the_program_branches(min_sep, only_left):
         assert largest >= np.sum(np.square(nodes[:, pattern].sum(axis=1)))
     epochs = [np.sum(np.square(nodes[:, first::min_sep].sum(axis=1))) for first in range(min_sep)]
     assert tree_nodes.fixed_epoch(rounds, min_sep, most, only_left=only_left) == max(epochs) <= largest
-
-
-@pytest.mark.parametrize(
-    ("max_participations", "free", "rounds", "expected"),
-    [(1, 7, 8, 4), (3, 3, 9, 11), (3, 2, 7, 9), (8, 2, 24, 88), (4, 127, 512, 56)],
-)
-def test_it_agrees_with_the_accountant_of_tensorflow_privacy(max_participations, free, rounds, expected):
-    # Its separation counts the rounds in between: tree_aggregation_accountant of TensorFlow Privacy 0.9.0.
-    assert tree_nodes.min_sep(rounds, free + 1, max_participations) == expected
