@@ -76,11 +76,11 @@ def test_results_are_what_is_computed(name):
 
 
 def test_specifications_of_the_page_exist_and_all_are_on_it():
-    assert set(re.findall(r"`(?:tff-mf )?compare ([\w-]+)", PAGE)) == {"NAME", *compare.spec_names()} - {"demo"}
+    assert set(re.findall(r"`(?:tff-mf )?compare ([\w-]+)", PAGE)) == {"NAME", *compare.SPECS.names()} - {"demo"}
     table = (HERE / "docs" / "experiments.md").read_text().split("| SPEC | runs |")[1].split("\n\n")[0]
     # The first cell of a row has the names.
     cells = " ".join(re.findall(r"^\|([^|]+)\|", table, re.M))
-    assert set(re.findall(r"`([\w-]+)`", cells)) == set(compare.spec_names())
+    assert set(re.findall(r"`([\w-]+)`", cells)) == set(compare.SPECS.names())
 
 
 def test_checks_of_the_page_exist():

@@ -173,7 +173,7 @@ def settings(preset: Preset | None, layer: Layer, kind: type[typed.Record]) -> A
     facts: dict[str, Any] = {"run": shown}
     about = []
     if preset:
-        row = preset.row(layer.values)
+        row = preset.row_of(layer.values)
         facts |= {"preset": preset.name, "title": preset.title, "paper": preset.paper, "notes": preset.notes}
         about = [f"{preset.name}: {preset.title}. {preset.paper}.", preset.notes]
         if row:

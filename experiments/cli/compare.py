@@ -52,7 +52,7 @@ def _compared(spec: str, *, dataset: str | None, out: str | None, jobs: int, dry
 
     validation.whole("jobs", jobs)
     is_file = spec.endswith(".toml") or pathlib.Path(spec).exists()
-    path = pathlib.Path(spec) if is_file else sweep.spec_path(spec)
+    path = pathlib.Path(spec) if is_file else sweep.SPECS.file(spec)
     settings = [run.settings for run in sweep.read(path, dataset=dataset)]
     is_search, times = settings[0].search is not None, settings[0].search or 1
     if is_search:

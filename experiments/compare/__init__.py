@@ -21,7 +21,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Annotated, Any, Generic, TypeVar
+from typing import Annotated, Any
 
 import msgspec
 import numpy as np
@@ -41,10 +41,11 @@ from ..runs import folders, statements
 from ..runs.folders import read_record
 from ..runs.names import CHECKPOINTS, COHORTS, METRICS, REPORT, SUMMARY
 from ..runs.results import Summary, read_metrics
-from ..runs.settings import FIELDS, FLAG, PRESETS, SQLITE, Layer, RunSettings, as_toml, laid, read_toml
+from ..runs.settings import FIELDS, FLAG, PRESETS, SQLITE, Layer, NamedFiles, RunSettings, as_toml, laid, read_toml
 from ..runs.statements import REFUSED, Claim
 
-SPECS = pathlib.Path(__file__).parents[1] / "specs"
+# The specifications of the papers' tables, and of the demo.
+SPECS = NamedFiles(path=pathlib.Path(__file__).parents[1] / "specs", field="spec")
 RESULT, TABLE = "comparison.json", "comparison.md"
 # A small file can ask for more runs than fit in memory.
 MOST_RUNS = 10_000
@@ -67,43 +68,18 @@ SMOOTHED = (
     "rounds if that is less)"
 )
 
-_Settings = TypeVar("_Settings")
 
-
-def spec_names() -> list[str]:
-    """Returns the names of the specifications of the papers' tables, and of the demo, in order.
-
-    Example:
-        >>> "banded-table-4" in spec_names()
-        True
-    """
-    return sorted(path.stem for path in SPECS.glob("*.toml"))
-
-
-def spec_path(name: str) -> pathlib.Path:
-    """Returns the file of the specification called `name`.
-
-    Example:
-        >>> spec_path("banded-table-4").name
-        'banded-table-4.toml'
-    """
-    if name not in spec_names():
-        meant = validation.did_you_mean(name, spec_names(), always=True)
-        raise InputValueError(f"spec={name!r} is none of {', '.join(spec_names())}{meant}")
-    return SPECS / f"{name}.toml"
-
-
-class _Own(Record, Generic[_Settings]):
+class _Own(Record):
     """What a grid says beside the values of settings."""
 
     preset: str | None = None
     label: Annotated[str, Meta(min_length=1)] | None = None
     source: Annotated[str, Meta(min_length=1)] | None = None
-    optimize: _Settings | None = None
+    optimize: dict[str, Any] = msgspec.field(default_factory=dict)
     published: dict[str, Number] | None = None
 
 
-class Specification(Record, Generic[_Settings]):
+class Specification(Record):
     """The file of a comparison: settings that all runs share, and combinations of those that differ.
 
     Attributes:
@@ -118,7 +94,7 @@ class Specification(Record, Generic[_Settings]):
     paper: str | None = None
     notes: str | None = None
     preset: str | None = None
-    run: _Settings | None = None
+    run: dict[str, Any] = msgspec.field(default_factory=dict)
     grid: Annotated[Sequence[dict[str, Any]], Meta(min_length=1)] = ({},)
     search: dict[str, Any] | None = None
 
@@ -182,7 +158,7 @@ def read(
 
 def content_of(path: pathlib.Path) -> Specification:
     """Returns what a specification says."""
-    return typed.convert(read_toml(path), typed.file_of(Specification, RunSettings), str(path))
+    return typed.convert(read_toml(path), Specification, str(path))
 
 
 def _runs_of(
@@ -191,26 +167,26 @@ def _runs_of(
     """Yields a run without a name for each combination of a grid's values."""
     where = f"{path} [[grid]]"
     own = {name: value for name, value in grid.items() if name in _Own.__struct_fields__}
-    beside = typed.convert(own, typed.file_of(_Own, RunSettings), where)
+    beside = typed.convert(own, _Own, where)
     varied = {name: value for name, value in grid.items() if name not in own}
-    listed = typed.given(typed.convert(varied, typed.partial(RunSettings, listed=True), where))
+    listed = typed.some(varied, RunSettings, where, listed=True)
     values = [value if isinstance(value, list) else [value] for value in listed.values()]
     if (combinations := math.prod(map(len, values))) > MOST_RUNS:
         raise InputValueError(f"{where} has {combinations} combinations; a comparison can have at most {MOST_RUNS}.")
-    shared = Layer.of(typed.given(content.run), str(path))
+    shared = Layer.of(typed.some(content.run, RunSettings, f"{path} [run]"), str(path))
+    searched = Layer.of(typed.some(beside.optimize, RunSettings, f"{where} [optimize]"), "optimize")
     name = beside.preset or content.preset
     preset = None if name is None else PRESETS.load(name)
     for combination in itertools.product(*values):
         upper = laid([shared, Layer.of(dict(zip(listed, combination, strict=True)), str(path))])
         layer = preset.over(upper) if preset else upper
-        row = preset.row(layer.values) if preset else None
+        row = preset.row_of(layer.values) if preset else None
         layer = laid([layer, elsewhere])
-        optimized = laid([layer, Layer.of(typed.given(beside.optimize), "optimize")])
         published = (row.published if row else {}) if beside.published is None else beside.published
         run = PlannedRun(
             label=beside.label or "",
             settings=_checked(layer.settings(where=str(path)), path),
-            optimized_for=optimized.settings(),
+            optimized_for=laid([layer, searched]).settings(),
             published=published if content.title else {},
         )
         run.optimized_for.check()

@@ -159,16 +159,9 @@ def partial(kind: type, *, listed: bool = False) -> type[Any]:
     return msgspec.defstruct(kind.__name__, fields, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
-def file_of(file: type[_Kind], kind: type) -> type[_Kind]:
-    """Returns a generic record of a file for settings of a kind, each of which can be left out."""
-    generic: Any = file
-    return generic[partial(kind)]
-
-
-def given(record: Any) -> dict[str, Any]:
-    """Returns the fields of a partial record that were not left out; none if there is no record."""
-    if record is None:
-        return {}
+def some(values: Any, kind: type, where: str, *, listed: bool = False) -> dict[str, Any]:
+    """Returns the fields that are given of a record, checked; if `listed`, each may have several values."""
+    record = convert(values, partial(kind, listed=listed), where)
     return {name: value for name, value in msgspec.structs.asdict(record).items() if value is not UNSET}
 
 

@@ -542,8 +542,18 @@ class Row(Record):
     published: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
-class _PresetFile(Record):
-    """The file of a preset; `extends` names another, over which it is laid."""
+class Preset(Record):
+    """Settings of an experiment, as its file has them; `extends` names another, over which they are laid.
+
+    Attributes:
+        title: One line about the experiment.
+        paper: The paper it is from.
+        notes: Assumptions, and deviations from the paper.
+        run: Values by field.
+        sources: Where each of them is from.
+        row: Lines of the paper's tables.
+        name: Name of the preset, by its file.
+    """
 
     title: str
     paper: str = ""
@@ -552,75 +562,69 @@ class _PresetFile(Record):
     run: dict[str, Any] = msgspec.field(default_factory=dict)
     sources: dict[str, str] = msgspec.field(default_factory=dict)
     row: Sequence[Row] = ()
+    name: str = ""
 
+    @property
+    def layer(self) -> "Layer":
+        """Values and their sources."""
+        return Layer(values=self.run, sources=self.sources)
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Preset:
-    """Settings of an experiment.
-
-    Attributes:
-        name: Name of the preset.
-        title: One line about the experiment.
-        paper: The paper it is from.
-        notes: Assumptions, and deviations from the paper.
-        layer: Values and their sources.
-        rows: Lines of the paper's tables.
-    """
-
-    name: str
-    title: str
-    paper: str
-    notes: str
-    layer: Layer
-    rows: Sequence[Row]
-
-    def over(self, upper: Layer) -> Layer:
+    def over(self, upper: "Layer") -> "Layer":
         """Returns the preset overridden by `upper`; a row that fits the result overrides the preset and not `upper`."""
         result = laid([self.layer, upper])
-        row = self.row(result.values)
+        row = self.row_of(result.values)
         return result if row is None else laid([self.layer, Layer.of(row.run, row.source), upper])
 
-    def row(self, values: Mapping[str, Any]) -> Row | None:
+    def row_of(self, values: Mapping[str, Any]) -> Row | None:
         """Returns the first row whose conditions hold for `values`, or None.
 
         A row is for the preset's own mechanism unless it names another: settings chosen for one do not suit the next.
         """
-        own = {"mechanism": self.layer.values["mechanism"]}
-        return next((row for row in self.rows if {**own, **row.when}.items() <= values.items()), None)
+        own = {"mechanism": self.run["mechanism"]}
+        return next((row for row in self.row if {**own, **row.when}.items() <= values.items()), None)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PresetFolder:
-    """A folder of presets, all of one kind of settings.
+class NamedFiles:
+    """A folder of TOML files, each with a name that users type.
 
     Attributes:
         path: The folder.
-        kind: The class of the settings.
+        field: What a name is of.
     """
 
     path: pathlib.Path
-    kind: type[Record]
+    field: str
 
     def names(self) -> list[str]:
-        """Returns the names of its presets, in order."""
+        """Returns the names, in order."""
         return sorted(path.stem for path in self.path.glob("*.toml"))
+
+    def file(self, name: str) -> pathlib.Path:
+        """Returns the file with a name."""
+        if name not in self.names():
+            meant = validation.did_you_mean(name, self.names(), always=True)
+            raise InputValueError(f"{self.field}={name!r} is none of {', '.join(self.names())}{meant}")
+        return self.path / f"{name}.toml"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PresetFolder(NamedFiles):
+    """A folder of presets, all for one class of settings, `kind`."""
+
+    kind: type[Record]
+    field: str = "preset"
 
     def load(self, name: str) -> Preset:
         """Returns the preset called `name`."""
-        if name not in self.names():
-            meant = validation.did_you_mean(name, self.names(), always=True)
-            raise InputValueError(f"preset={name!r} is none of {', '.join(self.names())}{meant}")
-        return self.read(name, self.path / f"{name}.toml")
-
-    def read(self, name: str, path: pathlib.Path) -> Preset:
-        """Returns the preset in a file."""
-        content = typed.convert(read_toml(path), _PresetFile, f"preset {name}")
-        layer, paper, notes = Layer(values=content.run, sources=content.sources), content.paper, content.notes
-        if content.extends is not None:
-            base = self.load(content.extends)
-            layer, paper, notes = laid([base.layer, layer]), paper or base.paper, notes or base.notes
-        title, notes = content.title, " ".join(notes.split())
-        return Preset(name=name, title=title, paper=paper, notes=notes, layer=layer, rows=content.row)
+        preset = typed.convert(read_toml(self.file(name)), Preset, f"preset {name}")
+        preset = msgspec.structs.replace(preset, name=name, notes=" ".join(preset.notes.split()))
+        if preset.extends is None:
+            return preset
+        base = self.load(preset.extends)
+        whole = laid([base.layer, preset.layer])
+        texts = {"paper": preset.paper or base.paper, "notes": preset.notes or base.notes}
+        return msgspec.structs.replace(preset, run=whole.values, sources=whole.sources, **texts)
 
 
 PRESETS = PresetFolder(path=pathlib.Path(__file__).parent / "presets", kind=RunSettings)
@@ -636,8 +640,7 @@ class _SettingsFile(Record):
 def _read(path: pathlib.Path, kind: type[Record]) -> tuple[str | None, Layer]:
     """Returns the preset that a TOML file names, and its settings."""
     content = typed.convert(read_toml(path), _SettingsFile, str(path))
-    values = typed.given(typed.convert(content.run, typed.partial(kind), f"{path} [run]"))
-    return content.preset, Layer.of(values, str(path))
+    return content.preset, Layer.of(typed.some(content.run, kind, f"{path} [run]"), str(path))
 
 
 def resolve(

@@ -28,7 +28,7 @@ def invoke(*arguments):
 def test_identity_alone_is_sampled_by_the_presets():
     for name in PRESETS.names():
         preset = PRESETS.load(name)
-        for row in preset.rows:
+        for row in preset.row:
             found = typed.convert(preset.over(Layer.of(row.when, FLAG)).values, CentralSettings)
             assert (found.sampling == "poisson") == (found.mechanism == "identity")
 

@@ -227,7 +227,7 @@ def test_no_setting_of_a_paper_is_warned_of():
     fields = ("rounds", "clients_per_round", "sampling", "min_sep", "max_participations", "buffers")
     judged = 0
     for preset in map(PRESETS.load, PRESETS.names()):
-        for when in ({}, *(dict(row.when) for row in preset.rows)):
+        for when in ({}, *(dict(row.when) for row in preset.row)):
             settings = preset.over(Layer.of(when, "test")).settings()
             if settings.mechanism in ("identity", "blt") and (settings.epsilon or settings.noise_multiplier):
                 mechanism = build(settings.mechanism, **{field: getattr(settings, field) for field in fields})

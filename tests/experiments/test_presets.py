@@ -46,11 +46,11 @@ def test_every_preset_is_whole_and_every_value_has_a_source(preset, settings):
 
 @pytest.mark.parametrize(("preset", "settings"), presets())
 def test_every_row_of_a_table_can_be_reached(preset, settings):
-    for row in preset.rows:
+    for row in preset.row:
         # The row of digits for any ε comes after those for the ε of the study.
         flags = {"epsilon": 3.0} | dict(row.when) if preset.name == "digits" else row.when
         reached = preset.over(Layer.of(flags, "flag"))
-        assert preset.row(reached.values) is row
+        assert preset.row_of(reached.values) is row
         assert {**reached.values, **row.run} == reached.values
         settings(reached).check()
 
@@ -65,7 +65,7 @@ def test_the_amplified_presets_have_the_epsilon_of_table_5_in_a_deployment_that_
     """342,477 clients with cohorts of 1,000, which the run simulates; a row of bands stands for C = I."""
     for name in ("choquette2023-amplified-dp-sgd", "choquette2023-amplified-banded"):
         preset = PRESETS.load(name)
-        for row in preset.rows:
+        for row in preset.row:
             settings = preset.over(Layer.of({**row.when, "grid": "none"}, "flag")).settings()
             groups = settings.groups or 1
             # All that counts of C is how many bands it has, and that its columns have norm 1.

@@ -71,11 +71,10 @@ def test_what_does_not_fit_is_refused_by_name(changes, named):
 
 
 def test_a_partial_record_has_what_was_given():
-    partial = typed.partial(Part)
-    assert typed.given(typed.convert({"rate": 5}, partial)) == {"rate": 5.0}
+    assert typed.some({"rate": 5}, Part, "file") == {"rate": 5.0}
     with pytest.raises(tff_mf.InputError, match="rate="):
-        typed.convert({"rate": [5]}, partial)
-    assert typed.given(typed.convert({"rate": [5, 6]}, typed.partial(Part, listed=True))) == {"rate": [5.0, 6.0]}
+        typed.some({"rate": [5]}, Part, "file")
+    assert typed.some({"rate": [5, 6]}, Part, "file", listed=True) == {"rate": [5.0, 6.0]}
 
 
 @pytest.mark.parametrize("text", ['{"a": 1, "a": 1}', '{"a": NaN}', '{"a": 1e400}', "[" * 100_000, "", '{"a": "\\'])

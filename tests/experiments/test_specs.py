@@ -46,7 +46,7 @@ def full(tmp_path_factory):
     """The runs of every specification at full size."""
     patch = pytest.MonkeyPatch()
     patch.setenv("TFF_MF_CACHE", str(tmp_path_factory.mktemp("cache")))
-    found = {name: compare.read(compare.spec_path(name)) for name in compare.spec_names()}
+    found = {name: compare.read(compare.SPECS.file(name)) for name in compare.SPECS.names()}
     patch.undo()
     return found
 
