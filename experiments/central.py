@@ -21,7 +21,7 @@ from tff_mf.planning import MechanismSetting, by_name
 
 from .guard import RunGuard
 from .output import files
-from .output.typed import CountOrZero, Positive, Record, Size
+from .output.typed import CountOrZero, Part, Positive, Record, Size
 from .runs import folders, results, statements
 from .runs.ledger import Rules, open_ledger
 from .runs.names import CHECKPOINTS, LEDGER, METRICS, PLAN, SETTINGS_TOML, SUMMARY
@@ -42,7 +42,6 @@ SAMPLINGS = ("fixed-epochs", "poisson", "cyclic-poisson")
 _SPLIT_SEED = 0
 _DIGITS, _DIGITS_TEST = 1797, 297
 
-_Momentum = Annotated[float, Meta(ge=0, le=1 - 2**-20)]
 _Share = Annotated[float, Meta(ge=0, le=1)]
 # As TensorFlow's initializers need it.
 _Seed = Annotated[int, Meta(ge=0, lt=2**31)]
@@ -179,7 +178,7 @@ class CentralSettings(PrivacySettings, kw_only=True):
     dataset: str = "digits"
     sampling: str = SAMPLINGS[0]
     learning_rate: Positive = 0.1
-    momentum: _Momentum = 0.9
+    momentum: Part = 0.9
     cooldown: _Share = 0.0
     validation_examples: CountOrZero = 0
     seed: _Seed = 1
@@ -394,11 +393,8 @@ def plan_of_run(settings: CentralSettings, folder: pathlib.Path, *, resume: bool
         statements.check_asked(noise_multiplier=settings.noise_multiplier, insecure_seed=None)
     begun = resume and (folder / PLAN).is_file()
     plan = tff_mf.Plan.load(folder) if begun else settings.plan(settings.build_mechanism())
-    wrong = [] if without_epsilon else statements.violations(plan.epsilon, plan.delta, settings.examples)
-    if wrong:
-        field = "delta" if wrong[0].field == "delta" else "noise_multiplier"
-        given = f"{field}={getattr(plan, field)!r}"
-        raise InputValueError(f"{given}: {wrong[0].text}. Change it, or train with without_epsilon.")
+    if not without_epsilon:
+        statements.check_statable(plan, population=settings.examples)
     return plan
 
 

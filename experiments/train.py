@@ -18,22 +18,11 @@ from tff_mf.base.errors import InputValueError
 
 from .. import aggregators
 from ..aggregators.resident.worker import cores
-from . import reports, sampling
+from . import next_word, reports, sampling
 from .data import SPLITS, client_ids, most_used_words
 from .guard import export, run_guard
 from .guard.inputs import DEVICE_LOOP
 from .guard.private_training import PrivateTraining
-from .next_word import METRICS as COLUMNS
-from .next_word import (
-    SEQUENCE_LENGTH,
-    ClientBatches,
-    Evaluator,
-    Task,
-    build_keras_model,
-    build_process,
-    build_task,
-    build_tokenizer,
-)
 from .output import console, files, typed
 from .output.files import new_folder
 from .runs import folders, results, statements
@@ -99,11 +88,11 @@ class Prepared:
         if settings.secret_cohorts:
             privacy = dataclasses.replace(privacy, sampling=drawn_by, population=len(clients), secret_cohorts=True)
         self.privacy, self.vocabulary = privacy, most_used_words(data, settings.vocab_size)
-        self.task = build_task(settings, self.vocabulary)
+        self.task = next_word.build_task(settings, self.vocabulary)
         _check_grid(privacy, self.cohorts, self.task)
-        self.process, self.aggregator = build_process(settings, privacy, self.task)
-        self.batches = ClientBatches(settings, data, self.vocabulary)
-        self.evaluator = Evaluator(settings, data, self.vocabulary)
+        self.process, self.aggregator = next_word.build_process(settings, privacy, self.task)
+        self.batches = next_word.ClientBatches(settings, data, self.vocabulary)
+        self.evaluator = next_word.Evaluator(settings, data, self.vocabulary)
         self.measured_on = measured_on(clients, [*heldout, *test])
 
 
@@ -113,7 +102,7 @@ def reported_population(privacy: tff_mf.Plan, cohorts: sampling.CohortPlan) -> i
     return max(privacy.deployed_population(len(clients)) for clients in (cohorts.client_ids, logged))
 
 
-def _check_grid(privacy: tff_mf.Plan, cohorts: sampling.CohortPlan | None, task: Task) -> None:
+def _check_grid(privacy: tff_mf.Plan, cohorts: sampling.CohortPlan | None, task: next_word.Task) -> None:
     """Raises if a cohort is larger than the grid's sums allow, or the model than its guarantee supposes."""
     if privacy.grid is None or privacy.dimension is None:
         return
@@ -274,7 +263,7 @@ def run(
                 population=privacy.deployed_population(len(prepared.clients)),
                 clients_per_person=settings.clients_per_person,
                 released_without_noise=[{"name": "metrics of evaluation", "of": prepared.measured_on}],
-                evaluation_columns=COLUMNS,
+                evaluation_columns=next_word.METRICS,
                 settings=settings,
                 server_learning_rate=rate,
                 training_clients=len(prepared.clients),
@@ -314,8 +303,8 @@ def write(run: pathlib.Path, out: pathlib.Path, *, population: int | None = None
         settings = reports.read_record(folder).training
         console.step("process")
         with aggregators.tff_session():
-            task = build_task(settings, vocabulary)
-            process, _ = build_process(settings, plan, task, loop=DEVICE_LOOP)
+            task = next_word.build_task(settings, vocabulary)
+            process, _ = next_word.build_process(settings, plan, task, loop=DEVICE_LOOP)
             console.step("graphs")
             exported = aggregators.export_process(
                 process,
@@ -325,7 +314,7 @@ def write(run: pathlib.Path, out: pathlib.Path, *, population: int | None = None
                 client_epochs=settings.client_epochs,
                 max_examples=settings.max_examples,
             )
-            tokenizer = build_tokenizer(vocabulary)
+            tokenizer = next_word.build_tokenizer(vocabulary)
             aggregators.export_computation(tokenizer, folder / _DEVICE_TOKENIZE, inputs="sentences", outputs="examples")
         return exported
 
@@ -351,10 +340,10 @@ def write_model(run: pathlib.Path, out: pathlib.Path) -> dict[str, Any]:
     export.check_trained(run)
     settings, vocabulary = reports.read_record(run).training, results.read_vocabulary(run)
     report = reports.read(run / REPORT)
-    keras_model = build_keras_model(settings, vocabulary=vocabulary)
+    keras_model = next_word.build_keras_model(settings, vocabulary=vocabulary)
     trainable, _ = results.read_model(run)
     keras_model.set_weights(list(trainable.values()))
-    words = tf.TensorSpec([None, SEQUENCE_LENGTH], tf.int64, name="words")
+    words = tf.TensorSpec([None, next_word.SEQUENCE_LENGTH], tf.int64, name="words")
 
     @tf.function(input_signature=[words], autograph=False)
     def predict(words: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -369,7 +358,7 @@ def write_model(run: pathlib.Path, out: pathlib.Path) -> dict[str, Any]:
         # Its page may be in the words of another release.
         for name in (REPORT_TEXT, VOCABULARY):
             shutil.copyfile(run / name, folder / name)
-        tokenizer = build_tokenizer(vocabulary)
+        tokenizer = next_word.build_tokenizer(vocabulary)
         aggregators.export_computation(tokenizer, folder / _TOKENIZE, inputs="sentences", outputs="words")
         console.step("TensorFlow Lite")
         lite = aggregators.convert_to_lite(folder / _SAVED_MODEL)

@@ -279,7 +279,7 @@ def run_comparison(
             levels=levels(finished),
         )
         if result.levels:
-            pictures = draw(result, out, title=_setting(planned) or spec.stem)
+            pictures = draw(result, planned, out, name=spec.stem)
             result = msgspec.structs.replace(result, pictures=[path.name for path in pictures])
         files.write_atomically(out / TABLE, page(result, name=out.name))
         files.write_atomically(out / RESULT, json.dumps(msgspec.to_builtins(result), indent=2) + "\n")
@@ -626,19 +626,15 @@ def _guarantees(best: Sequence[LevelResult]) -> str:
     return "\n".join(f"- {level}, {'; '.join(names)}: {line}" for (level, line), names in said.items())
 
 
-def _setting(planned: Sequence[PlannedRun]) -> str:
-    """Returns n, b and k as titles of pictures show them; an empty text if the runs differ in them."""
-    from .. import plots
-
-    settings = {plots.setting(run.settings.rounds, run.settings.participation()) for run in planned}
-    return settings.pop() if len(settings) == 1 else ""
-
-
-def draw(result: ComparisonResult, folder: pathlib.Path, *, title: str) -> list[pathlib.Path]:
+def draw(
+    result: ComparisonResult, planned: Sequence[PlannedRun], folder: pathlib.Path, *, name: str
+) -> list[pathlib.Path]:
     """Writes the two pictures, accuracy over rounds and over ε (or σ), to `folder` and returns their paths."""
     # Here, since Matplotlib takes a second to load.
     from .. import plots
 
+    settings = {plots.setting(run.settings.rounds, run.settings.participation()) for run in planned}
+    title = settings.pop() if len(settings) == 1 else name
     best = result.levels
     looks = plots.styles(level.mechanism for level in best)
     over_rounds, over_privacy = (folder / f"accuracy-over-{what}.png" for what in ("rounds", "privacy"))

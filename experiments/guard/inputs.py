@@ -2,13 +2,14 @@
 
 import abc
 import concurrent.futures
+import contextlib
 import dataclasses
 import functools
 import gc
 import re
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -306,7 +307,7 @@ def warn_of_size(size: int, number: int, divisor: int) -> None:
     )
 
 
-class DataOfClients:
+class DataOfClients(contextlib.AbstractContextManager["DataOfClients"]):
     """Reads and checks what a training trains and evaluates on; it has ended when the block ends.
 
     The next cohort may be read in a thread already. An error of reading is raised when its cohort is due.
@@ -341,9 +342,6 @@ class DataOfClients:
         if coming is not None and coming[:2] == (source, list(clients)):
             return coming[2].result()
         return source.read(clients)
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *error: object) -> None:
         self._thread.shutdown()

@@ -33,17 +33,8 @@ from ..runs import names, results
 from ..runs.folders import begun_record, keep_evaluated, read_evaluated, read_record
 from ..runs.results import NOT_TRAINING
 from ..sampling import CohortPlan
-from . import export
-from .inputs import (
-    DEVICE_LOOP,
-    SIMULATION_LOOP,
-    ClientData,
-    CohortSizeWarning,
-    DataOfClients,
-    WeightNames,
-    checked_weights,
-    warn_of_size,
-)
+from . import export, inputs
+from .inputs import ClientData, CohortSizeWarning, DataOfClients, WeightNames, checked_weights
 from .run_guard import RunGuard, begun_plan, checked_clients, open_guard
 
 __all__ = ["CohortSizeWarning", "NoLiteWarning", "PrivateTraining", "private_fed_avg", "private_fed_sgd"]
@@ -136,7 +127,7 @@ class _Begun:
     tried: bool = False
 
 
-class PrivateTraining:
+class PrivateTraining(contextlib.AbstractContextManager["PrivateTraining"]):
     """A private run in TFF: cohorts, rounds, evaluation, model and report. Made by `private_fed_avg`.
 
     Rounds are computed in a resident context of its own, whose worker ends with `close`, with the program, or when
@@ -350,7 +341,7 @@ class PrivateTraining:
             self._add_evaluated(clients)
         if self._evaluation is None:
             self._evaluation = tff.learning.algorithms.build_fed_eval(
-                self._model_fn, loop_implementation=SIMULATION_LOOP
+                self._model_fn, loop_implementation=inputs.SIMULATION_LOOP
             )
         with self._released():
             start = self._evaluation.initialize()
@@ -471,9 +462,6 @@ class PrivateTraining:
         """Ends the worker, and lets other processes use the folder. The run can be continued from there."""
         self._close()
 
-    def __enter__(self) -> "PrivateTraining":
-        return self
-
     def __exit__(self, *error: object) -> None:
         self.close()
 
@@ -516,7 +504,7 @@ class PrivateTraining:
                     "make the plan for larger cohorts."
                 )
             if len(cohort) < divisor:
-                warn_of_size(len(cohort), number, divisor)
+                inputs.warn_of_size(len(cohort), number, divisor)
             return cohort
 
         return sampled
@@ -678,9 +666,7 @@ def private_fed_sgd(
     *,
     server_optimizer_fn: Any = None,
     folder: str | os.PathLike[str],
-    sampler: Sampler | None = None,
-    initial_weights: tff.learning.models.ModelWeights | None = None,
-    **refused: Any,
+    **more: Any,
 ) -> "PrivateTraining":
     """Returns federated SGD as a plan has it: a client's update is its mean gradient, and every client counts the same.
 
@@ -689,7 +675,6 @@ def private_fed_sgd(
     """
     server = tff.learning.optimizers.build_sgdm(0.1) if server_optimizer_fn is None else server_optimizer_fn
     optimizers = {"server_optimizer_fn": server}
-    more = {"sampler": sampler, "initial_weights": initial_weights, **refused}
     return _opened(_FED_SGD, plan, model_fn, optimizers, folder, **more)
 
 
@@ -728,8 +713,8 @@ def _opened(
     optimizers: Mapping[str, tff.learning.optimizers.Optimizer],
     folder: str | os.PathLike[str],
     *,
-    sampler: Sampler | None,
-    initial_weights: tff.learning.models.ModelWeights | None,
+    sampler: Sampler | None = None,
+    initial_weights: tff.learning.models.ModelWeights | None = None,
     **refused: Any,
 ) -> PrivateTraining:
     """Returns the training of a folder, a new one or one that is resumed."""
@@ -761,7 +746,7 @@ def _opened(
         # The noise is the same with another rate, and the model is not.
         check_same(about, {name: begun.about.get(name) for name in about}, run=str(path))
     mean = aggregators.MFAggregationFactory.of_plan(plan)
-    process = learning_process(model_fn, mean, SIMULATION_LOOP, optimizers)
+    process = learning_process(model_fn, mean, inputs.SIMULATION_LOOP, optimizers)
     with contextlib.ExitStack() as ends:
         guard = ends.enter_context(
             open_guard(
@@ -783,7 +768,7 @@ def _opened(
             weights,
             ends=ends.pop_all(),
             model_fn=model_fn,
-            for_devices=functools.partial(learning_process, model_fn, loop=DEVICE_LOOP, optimizers=optimizers),
+            for_devices=functools.partial(learning_process, model_fn, loop=inputs.DEVICE_LOOP, optimizers=optimizers),
             sampler=sampler,
             initial_weights=initial_weights,
         )

@@ -23,29 +23,17 @@ from tff_mf.base.errors import InputTypeError, InputValueError
 
 from .. import reports as run_reports
 from ..output import files, typed
-from ..runs import folders, ledger, statements
+from ..runs import folders, ledger, names, statements
 from ..runs.folders import Storage
 from ..runs.ledger import RefusedCohortError as RefusedCohortError
 from ..runs.ledger import ReportCounts, Rules, checked_ids, refusal
-from ..runs.names import (
-    CHECKPOINTS,
-    COHORTS,
-    LEDGER,
-    METRICS,
-    MODEL,
-    REPORT,
-    REPORT_TEXT,
-    RUN_JSON,
-    SETTINGS_TOML,
-    SUMMARY,
-)
 from ..sampling import CohortPlan, SamplingSettings, secret_cohorts
 
 if TYPE_CHECKING:
     from ...aggregators import MFAggregationFactory
 
 # What a run leaves behind, besides its checkpoints.
-_REMAINS = (REPORT, MODEL, METRICS, SUMMARY)
+_REMAINS = (names.REPORT, names.MODEL, names.METRICS, names.SUMMARY)
 
 
 class RunGuard:
@@ -76,6 +64,9 @@ class RunGuard:
 
     Threads may share a guard.
 
+    Attributes:
+        folder: The run's folder.
+
     Args:
         folder: The run's folder.
         rules: What its plan allows.
@@ -95,7 +86,7 @@ class RunGuard:
         drawn: CohortPlan | None = None,
         noise: str | None = None,
     ) -> None:
-        self._folder, self._rules, self._book = folder, rules, book
+        self.folder, self._rules, self._book = folder, rules, book
         self._plan, self._given, self._drawn, self._noise = plan, drawn, drawn, noise
         self._lock = threading.RLock()
         self._storage: Storage | None = None
@@ -106,11 +97,6 @@ class RunGuard:
             self._remember(begun.clients, begun.round)
         # Only the engine knows whether the rounds of an earlier process are in a state.
         self._last = None if book.record.begun else 0
-
-    @property
-    def folder(self) -> pathlib.Path:
-        """The run's folder."""
-        return self._folder
 
     @property
     def run(self) -> str:
@@ -141,7 +127,7 @@ class RunGuard:
         """
         if self._last is None:
             raise InputValueError(
-                f"out={str(self._folder)!r} holds a run that was stopped: call resume with the storage of its states."
+                f"out={str(self.folder)!r} holds a run that was stopped: call resume with the storage of its states."
             )
         return self._last + 1
 
@@ -173,9 +159,9 @@ class RunGuard:
                     raise InputValueError("clients are not those that the cohorts of the run were drawn from.")
                 return self._given
             # By a key in the folder of the checkpoints.
-            checkpoint_files.make_private(self.folder / CHECKPOINTS)
+            checkpoint_files.make_private(self.folder / names.CHECKPOINTS)
             drawn = secret_cohorts(
-                self.folder / CHECKPOINTS / COHORTS,
+                self.folder / names.CHECKPOINTS / names.COHORTS,
                 run=self.run,
                 begun=self._book.record.newest is not None,
                 client_ids=checked_clients(self._plan, clients),
@@ -263,7 +249,7 @@ class RunGuard:
         with self._lock:
             number = self.last_round
             if self._storage is None:
-                raise InputValueError(f"out={str(self._folder)!r}: call resume with the storage of the states first.")
+                raise InputValueError(f"out={str(self.folder)!r}: call resume with the storage of the states first.")
             self._book.check()
             if not self._book.record.attempts[number]:
                 raise InputValueError(f"round {number} was never begun: call begin first.")
@@ -291,10 +277,10 @@ class RunGuard:
         newest = max(saved, default=0)
         last = max(self.last_released, published)
         if newest < last and self.has_ended:
-            raise InputValueError(f"out={str(self._folder)!r} holds a run that has ended: name another folder.")
+            raise InputValueError(f"out={str(self.folder)!r} holds a run that has ended: name another folder.")
         if newest < last:
             raise InputValueError(
-                f"round {last} of the run in out={str(self._folder)!r} was released, and its newest checkpoint is of "
+                f"round {last} of the run in out={str(self.folder)!r} was released, and its newest checkpoint is of "
                 f"round {newest}: to run rounds again would release them twice. Put the newest checkpoint back, or end "
                 "the run here, with tff-mf report FOLDER --end."
             )
@@ -302,14 +288,14 @@ class RunGuard:
         about = storage.about(newest) if saved else {}
         if saved and (about["run"], about["round"]) != (self.run, newest):
             raise InputValueError(
-                f"checkpoint of round {newest} in out={str(self._folder)!r} is of round {about['round']} of run "
+                f"checkpoint of round {newest} in out={str(self.folder)!r} is of round {about['round']} of run "
                 f"{about['run']:.8}, and not of this one, {self.run:.8}: put the run's own checkpoint back."
             )
         if newest and not self._book.has_seen(about["ledger"]):
             raise InputValueError(
-                f"ledger={str(self._folder / LEDGER)!r} is older than the checkpoint of round {newest}, and lacks who "
-                "took part, or was changed since, or the checkpoint is of a copy of the folder that went on too: put "
-                "the newest ledger back, with the checkpoint of the same folder."
+                f"ledger={str(self.folder / names.LEDGER)!r} is older than the checkpoint of round {newest}, and lacks "
+                "who took part, or was changed since, or the checkpoint is of a copy of the folder that went on too: "
+                "put the newest ledger back, with the checkpoint of the same folder."
             )
         self._check_state(newest)
         with self._lock:
@@ -453,7 +439,7 @@ def begun_plan(folder: pathlib.Path | str, plan: tff_mf.Plan) -> tff_mf.Plan:
         InputValueError: If `run.json` or `plan.json` is damaged.
     """
     folder = pathlib.Path(folder)
-    if not (folder / RUN_JSON).is_file():
+    if not (folder / names.RUN_JSON).is_file():
         return plan
     begun = run_reports.read_record(folder).plan.noise_multiplier
     same = math.isclose(plan.noise_multiplier, begun, rel_tol=run_reports.TOO_SMALL)
@@ -511,7 +497,7 @@ def open_guard(
         validation.instance("sampler", sampler, str, "name what draws the cohorts")
     folder = pathlib.Path(folder)
     if aggregator is not None:
-        check_aggregator(aggregator, plan, more)
+        check_aggregator(aggregator, plan)
     run_reports.check_fields(more)
     more = {"versions": folders.versions(), **_record_fields(folder, plan, sampler, **more)}
     with files.writing(folder, "folder"):
@@ -519,12 +505,12 @@ def open_guard(
     with contextlib.nullcontext() if held else files.alone(folder):
         _check_folder(folder, ended=ended)
         settings = more.get("settings")
-        if settings is not None and not (folder / SETTINGS_TOML).exists():
+        if settings is not None and not (folder / names.SETTINGS_TOML).exists():
             settings.write(folder)
         run_reports.write_record(folder, plan, **more)
-        if not (folder / LEDGER).exists():
+        if not (folder / names.LEDGER).exists():
             run_reports.write(folder, realised=False)
-        with ledger.open_ledger(folder / LEDGER, ended=ended) as book:
+        with ledger.open_ledger(folder / names.LEDGER, ended=ended) as book:
             yield RunGuard(
                 folder,
                 Rules.of(plan),
@@ -535,7 +521,7 @@ def open_guard(
             )
 
 
-def check_aggregator(aggregator: "MFAggregationFactory", plan: tff_mf.Plan, more: Mapping[str, Any]) -> None:
+def check_aggregator(aggregator: "MFAggregationFactory", plan: tff_mf.Plan) -> None:
     """Raises unless an aggregator adds the noise of the plan, and divides by its clients per round."""
     from ... import aggregators
 
@@ -547,19 +533,21 @@ def check_aggregator(aggregator: "MFAggregationFactory", plan: tff_mf.Plan, more
             f"aggregator divides by clients_per_round={aggregator.clients_per_round!r}, and the plan is for "
             f"{plan.clients_per_round}: build both with one number."
         )
-    about = more.get("about")
-    if isinstance(about, Mapping) and "generator" in about:
-        raise InputValueError(
-            f"about['generator']={about['generator']!r} is not the generator of aggregator, whose noise is "
-            "TensorFlow's: leave it out, and the report names that."
-        )
     if aggregator.insecure and plan.insecure_seed is None:
         raise InputValueError(
             "aggregator does not have the noise of the plan: its keys are known, by insecure_seed; pass "
             "what build_mf_aggregator returns."
         )
     clipping, restart_every = aggregator.adaptive_clipping, plan.restart_every
-    _check_counts(None if clipping is None else clipping.count_stddev, plan)
+    counts, accounted = None, plan.adaptive_count_stddev
+    if clipping is not None:
+        counts = clipping.count_stddev * plan.cohort / plan.clients_per_round
+    if (counts is None) != (accounted is None) or not math.isclose(counts or 0.0, accounted or 0.0, rel_tol=1e-12):
+        of_aggregator = "the aggregator has no adaptive_clipping" if counts is None else f"it must be {counts!r}"
+        raise InputValueError(
+            f"adaptive_count_stddev={accounted!r} is not the standard deviation of the noise in the counts that the "
+            f"aggregator releases: {of_aggregator}."
+        )
     of_plan = None
     if clipping is None or restart_every is not None:
         of_plan = aggregators.MFAggregationFactory.of_plan(
@@ -573,24 +561,6 @@ def check_aggregator(aggregator: "MFAggregationFactory", plan: tff_mf.Plan, more
         )
 
 
-def _check_counts(of_aggregator: float | None, plan: tff_mf.Plan) -> None:
-    """Raises unless the noise of adaptive clipping's counts is the one that is accounted for."""
-    accounted = plan.adaptive_count_stddev
-    if of_aggregator is None and accounted is None:
-        return
-    scale = plan.cohort / plan.clients_per_round
-    if of_aggregator is None:
-        raise InputValueError(
-            f"adaptive_count_stddev={accounted!r}, and the aggregator has no adaptive_clipping: leave it out, or build "
-            "the aggregator with it."
-        )
-    if accounted is None or not math.isclose(accounted, of_aggregator * scale, rel_tol=1e-12):
-        raise InputValueError(
-            f"adaptive_count_stddev={accounted!r} must be {of_aggregator * scale!r}, the standard deviation of the "
-            "noise in the counts that the aggregator releases."
-        )
-
-
 def _check_folder(folder: pathlib.Path, *, ended: bool) -> None:
     """Raises if a folder holds a run that has ended, or files of a run without its ledger.
 
@@ -601,10 +571,10 @@ def _check_folder(folder: pathlib.Path, *, ended: bool) -> None:
         folder: The folder, which no other process uses.
         ended: Whether the run may have ended.
     """
-    book = folder / LEDGER
+    book = folder / names.LEDGER
     if book.is_file() and ledger.read_ledger(book).ended:
         folders.delete_keys(folder)
-        if not (_ended(folder / REPORT) and (folder / REPORT_TEXT).is_file()):
+        if not (_ended(folder / names.REPORT) and (folder / names.REPORT_TEXT).is_file()):
             run_reports.write(folder, realised=True)
         if ended:
             return
@@ -612,19 +582,19 @@ def _check_folder(folder: pathlib.Path, *, ended: bool) -> None:
             f"folder={str(folder)!r} holds a run that has ended: its model and report are there; name another folder "
             "for another run."
         )
-    if _ended(folder / REPORT):
+    if _ended(folder / names.REPORT):
         raise InputValueError(
-            f"folder={str(folder)!r} holds the report of a run that has ended, and its {LEDGER} has no end: put the "
-            "newest ledger back."
+            f"folder={str(folder)!r} holds the report of a run that has ended, and its {names.LEDGER} has no end: put "
+            "the newest ledger back."
         )
     if ledger.has_begun(book):
         return
     left = [name for name in _REMAINS if (folder / name).exists()]
-    if any((folder / CHECKPOINTS).glob("*")):
-        left.append(CHECKPOINTS)
+    if any((folder / names.CHECKPOINTS).glob("*")):
+        left.append(names.CHECKPOINTS)
     if left:
         raise InputValueError(
-            f"folder={str(folder)!r} holds {', '.join(left)} of a run, but no {LEDGER}: its rounds would be "
+            f"folder={str(folder)!r} holds {', '.join(left)} of a run, but no {names.LEDGER}: its rounds would be "
             "released twice. Restore the ledger, or name another folder."
         )
 
@@ -662,7 +632,7 @@ def _record_fields(folder: pathlib.Path, plan: tff_mf.Plan, sampler: str | None,
             "with population=len(clients)."
         )
     _check_sampling(plan, planned, "clients")
-    stated = run_reports.read_record(folder).amplified_epsilon if (folder / RUN_JSON).exists() else None
+    stated = run_reports.read_record(folder).amplified_epsilon if (folder / names.RUN_JSON).exists() else None
     if stated is None:
         # Not computed again where a run goes on: a certificate by samples would differ.
         stated = statements.stated_epsilon(

@@ -120,12 +120,19 @@ def new_folder(out: pathlib.Path) -> Iterator[pathlib.Path]:
     """
     check_new_folder(out)
     place = out.absolute()
-    with writing(out), _beside(place) as aside:
-        yield aside
-        _sync_all(aside)
-        # Replaces an empty folder, and nothing else.
-        aside.rename(place)
-        sync_folder(place.parent)
+    aside = place.with_name(f".{place.name}.{secrets.token_hex(8)}.partial")
+    with writing(out):
+        try:
+            aside.mkdir(parents=True)
+            yield aside
+            for path in (*aside.rglob("*"), aside):
+                # Of a file, the same call writes its content.
+                sync_folder(path)
+            # Replaces an empty folder, and nothing else.
+            aside.rename(place)
+            sync_folder(place.parent)
+        finally:
+            shutil.rmtree(aside, ignore_errors=True)
 
 
 def check_new_folder(out: pathlib.Path) -> None:
@@ -138,21 +145,3 @@ def check_new_folder(out: pathlib.Path) -> None:
             above = above.parent
         with tempfile.TemporaryFile(dir=above):
             pass
-
-
-@contextlib.contextmanager
-def _beside(place: pathlib.Path) -> Iterator[pathlib.Path]:
-    """Yields a new folder beside `place`, and deletes it if it is still there in the end."""
-    aside = place.with_name(f".{place.name}.{secrets.token_hex(8)}.partial")
-    try:
-        aside.mkdir(parents=True)
-        yield aside
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
-
-
-def _sync_all(folder: pathlib.Path) -> None:
-    """Returns when all files of a folder would survive a power cut."""
-    for path in (*folder.rglob("*"), folder):
-        # Of a file, the same call writes its content.
-        sync_folder(path)

@@ -29,14 +29,7 @@ from . import names
 from .ledger import cohort_digest, read_ledger
 from .settings import RunSettings
 
-_PACKAGES = (
-    "tensorflow",
-    "tensorflow-federated",
-    "tensorflow-privacy",
-    "dp-accounting",
-    "numpy",
-    "scipy",
-)
+_PACKAGES = ("tensorflow", "tensorflow-federated", "tensorflow-privacy", "dp-accounting", "numpy", "scipy")
 _COMPARISON = ".comparison"
 _MOST_AT_ONCE = 1024
 # Fields that may change when a run is resumed, and one that follows from all fields of the plan.

@@ -139,7 +139,7 @@ def test_no_interval_reaches_below_0_or_above_100(tmp_path, drawn):
     mean, half = compare.mean_and_half_width([100 * value for value in low])
     assert mean < half, "the interval as it is reaches below 0"
     runs = of_seeds(blt=(0.9, 0.9, 0.999), identity=low, banded=(0.1, 0.1, 0.1))
-    compare.draw(result_of(runs), tmp_path, title="n = 4")
+    compare.draw(result_of(runs), [], tmp_path, name="n = 4")
     axes = drawn[1].axes[0]
     segments = np.concatenate([bar.get_segments() for each in axes.containers for bar in each.lines[2]])
     assert len(segments) == 3
@@ -151,7 +151,7 @@ def test_no_interval_reaches_below_0_or_above_100(tmp_path, drawn):
 
 def test_too_few_seeds_have_no_interval(tmp_path, drawn):
     runs = [*of_seeds(blt=(0.9, 0.8), identity=(0.1, 0.1, 0.3)), finished("blt", 1.0, 0, 0.9, 0.1, epsilon=8.0)]
-    compare.draw(result_of(runs), tmp_path, title="n = 4")
+    compare.draw(result_of(runs), [], tmp_path, name="n = 4")
     axes = drawn[1].axes[0]
     assert [bar for each in axes.containers for bar in each.lines[2]] == []
     assert "too few seeds" in drawn[1].get_suptitle()

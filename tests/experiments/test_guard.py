@@ -361,7 +361,7 @@ class Process:
         return collections.OrderedDict(model=np.zeros(2), aggregator=(state, ()))
 
 
-OTHER_NOISE, COUNTS = "does not have the noise of the plan", r"adaptive_count_stddev=.* must be 3\.0"
+OTHER_NOISE, COUNTS = "does not have the noise of the plan", r"adaptive_count_stddev=.*: it must be 3\.0"
 # Changes of the plan's aggregator, what the guard is opened with beside it, and what the refusal names.
 AGGREGATORS = {
     "clip norm": ({"clip_norm": 2.0}, {}, OTHER_NOISE),
@@ -370,7 +370,6 @@ AGGREGATORS = {
     "seed": ({"insecure_seed": 1}, {}, "its keys are known"),
     "mechanism": ({"mechanism": tff_mf.Identity()}, {}, OTHER_NOISE),
     "divisor": ({"clients_per_round": 3}, {}, r"clients_per_round=3\.0"),
-    "generator": ({}, {"about": {"generator": "aes"}}, r"about\['generator'\]='aes'"),
     "no adaptive clipping": ({}, {"restart_every": 2, "adaptive_count_stddev": 3.0}, "no adaptive_clipping"),
     "adaptive, no counts": (3.0, {}, COUNTS),
     "adaptive, no counts, restarts": (3.0, {"restart_every": 2}, COUNTS),
