@@ -88,8 +88,6 @@ def ours(setting: Setting, objective: str) -> Iterator[Point]:
     for buffers in (1, 2, 3, 4):
         yield found("BLT", buffers, tff_mf.optimize_blt, buffers=buffers)
         yield found("scaled BLT", buffers, tff_mf.optimize_scaled_blt, buffers=buffers)
-    for buffers in (6, 8) if setting.most > 1 else ():
-        yield found("scaled BLT", buffers, tff_mf.optimize_scaled_blt, buffers=buffers)
     for rows in (8, 16, 64, setting.min_sep - 1):
         yield found("banded Toeplitz", rows, tff_mf.optimize_banded_toeplitz, bands=rows + 1)
     for rows in (16, setting.min_sep - 1) if setting.most > 1 else ():

@@ -176,13 +176,6 @@ def _scaled_blt(rounds):
     return tff_mf.ScaledBLT(theta=[0.9, 0.5], omega=[0.25, 0.25], scales=scales)
 
 
-def _turning_blt(rounds):
-    scales = np.random.default_rng(rounds).uniform(0.5, 2, size=rounds)
-    return tff_mf.ScaledBLT(
-        theta=[0.9, 0.5, 0.8], omega=[0.05, 0.1, 0.04], scales=scales, turn=[0.5, 0, 1.5], phase=[0.25, 0, -2.5]
-    )
-
-
 def _dense(rounds):
     generator = np.random.default_rng(rounds)
     return tff_mf.Dense(matrix=np.tril(generator.normal(size=(rounds, rounds)) / rounds, -1) + 1.2 * np.eye(rounds))
@@ -202,7 +195,6 @@ STREAMED = {
     "blt of 1 buffer": lambda rounds: tff_mf.BLT(theta=[1.0], omega=[0.5]),
     "blt of 4 buffers": lambda rounds: tff_mf.BLT.production("b400"),
     "scaled blt": _scaled_blt,
-    "scaled blt that turns": _turning_blt,
     "banded by 1": lambda rounds: _banded(rounds, 1),
     "banded by 2": lambda rounds: _banded(rounds, 2),
     "banded by 29": lambda rounds: _banded(rounds, 29),

@@ -422,7 +422,7 @@ def shapes(draw):
     generator = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     column = np.concatenate([[1.3], generator.uniform(-0.5, 0.5, size - 1) / size])
     diagonals = generator.uniform(-0.5, 0.5, (size, rounds)) / size + 1.3 * np.eye(size, 1)
-    buffers, turns = min(size, 4), generator.integers(2)
+    buffers = min(size, 4)
     made = {
         "blt": lambda: tff_mf.BLT(
             theta=generator.uniform(1e-3, 1, buffers), omega=generator.uniform(0, 1, buffers) / buffers
@@ -431,8 +431,6 @@ def shapes(draw):
             theta=generator.uniform(1e-3, 1, buffers),
             omega=generator.uniform(0, 1, buffers) / buffers,
             scales=generator.uniform(0.5, 2, rounds),
-            turn=generator.uniform(0, 1, buffers) * turns,
-            phase=generator.uniform(0, 1, buffers) * turns,
         ),
         "banded": lambda: tff_mf.Banded(values=diagonals),
         "toeplitz": lambda: tff_mf.BandedToeplitz(column=column),

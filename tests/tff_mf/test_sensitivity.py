@@ -55,16 +55,12 @@ def blts(draw):
 
 
 @st.composite
-def scaled_blts(draw, pairs=False):
-    """With pairs of buffers that turn, one of the bounds on entries of CᵀC of both signs."""
+def scaled_blts(draw):
     rounds, generator = draw(st.integers(1, 8)), np.random.default_rng(draw(st.integers(0, 99)))
     scales = generator.uniform(0.5, 2, size=rounds)
     scales = np.sort(scales)[::-1] if draw(st.booleans()) else scales
-    angles = (
-        {"turn": [generator.uniform(0, np.pi), 0, 0.5], "phase": generator.uniform(-np.pi, np.pi, 3)} if pairs else {}
-    )
     theta, omega = generator.uniform(0.5, 1, 3), generator.uniform(0, 0.3, 3)
-    return tff_mf.ScaledBLT(theta=theta, omega=omega, scales=scales, **angles), rounds, draw(schemas(rounds))
+    return tff_mf.ScaledBLT(theta=theta, omega=omega, scales=scales), rounds, draw(schemas(rounds))
 
 
 @st.composite
@@ -117,7 +113,6 @@ KINDS = {
             isinstance(schema, tff_mf.FixedEpoch) or bool(np.all(np.diff(mechanism.scales) <= 0))
         ),
     ),
-    "scaled BLT that turns": (scaled_blts(pairs=True), lambda *_: False),
     "full tree": (trees("full"), lambda mechanism, rounds, _: mechanism.max_rounds == rounds),
     "online tree": (trees("online"), lambda *_: False),
     "vanilla tree": (trees("vanilla"), lambda *_: True),

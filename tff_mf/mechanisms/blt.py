@@ -5,7 +5,6 @@ rounds. Terms of these are positive; exponents are x = −log θ, which keep the
 """
 
 import dataclasses
-import math
 from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any, ClassVar, NamedTuple, Self
@@ -35,8 +34,6 @@ _BLOCK = 2**10
 
 # Rounding of an eigenvalue.
 _ROUNDING = 1e-12
-# π, also as a float32.
-_MOST_ANGLE = float(np.float32(math.pi))
 
 # θ, ω, rounds, minimum separation and participations: McMahan et al. (2024), appendix F.
 _PRODUCTION = {
@@ -176,20 +173,16 @@ def _exponential_sum(parameters: BLTParameters, rounds: int) -> np.ndarray:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ScaledBLT(Mechanism):
-    """C = LtToep(c)·diag(d) for a BLT c, or one with pairs of buffers that turn.
+    """C = LtToep(c)·diag(d) for the coefficients c of a BLT.
 
-    c₀ = 1 and c_i = Σ_j ω_j θ_j^(i−1) cos(φ_j·(i−1) + ψ_j). A buffer whose φ is 0 is one of a BLT, and a row of memory.
-    One that turns is a pair of rows: it makes coefficients oscillate, so that they may vanish where a client comes
-    again. The noise of round t is that of LtToep(c), divided by d_t, so that scales cost no memory. Columns of late
-    rounds are cut off by the end of the run, and all participations weigh the same in a Toeplitz matrix: scales change
-    both, and fix the number of rounds.
+    The noise of round t is that of the BLT, divided by d_t, so that scales cost no memory. Columns of late rounds are
+    cut off by the end of the run, and all participations weigh the same in a Toeplitz matrix: scales change both, and
+    fix the number of rounds.
 
     Attributes:
         theta: Decay θ of each buffer, in (0, 1].
         omega: Weight ω of each buffer, at least 0.
         scales: d, above 0, one number for each round.
-        turn: Angle φ by which each buffer turns in a round, from 0 to π; empty if none turns.
-        phase: Angle ψ of each buffer, from −π to π; empty if all are 0.
 
     Example:
         >>> ScaledBLT(theta=[0.5], omega=[0.25], scales=[1.0, 2.0, 4.0]).encoder(3)
@@ -202,15 +195,11 @@ class ScaledBLT(Mechanism):
     scales: Sequence[float]
     theta: Sequence[float]
     omega: Sequence[float]
-    turn: Sequence[float] = ()
-    phase: Sequence[float] = ()
 
     def __post_init__(self) -> None:
         blt = BLT(theta=self.theta, omega=self.omega)
         for name in ("theta", "omega"):
             object.__setattr__(self, name, getattr(blt, name))
-        for name, smallest in (("turn", 0.0), ("phase", -_MOST_ANGLE)):
-            object.__setattr__(self, name, self._angles(name, smallest))
         scales = series.numbers("scales", self.scales, per="round")
         for index, value in enumerate(scales):
             if not series.SMALLEST <= value <= series.LARGEST:
@@ -224,34 +213,19 @@ class ScaledBLT(Mechanism):
     def max_rounds(self) -> int:
         return len(self.scales)
 
-    def _angles(self, name: str, smallest: float) -> tuple[float, ...]:
-        angles = getattr(self, name)
-        if isinstance(angles, tuple) and not angles:
-            angles = (0.0,) * len(self.theta)
-        angles = series.numbers(name, angles, per="buffer")
-        if len(angles) != len(self.theta):
-            raise InputValueError(
-                f"{name} has {len(angles)} values and theta has {len(self.theta)}: give one of each per buffer."
-            )
-        for index, value in enumerate(angles):
-            if not smallest <= value <= _MOST_ANGLE:
-                raise InputValueError(
-                    f"{name}[{index}]={value!r} must be at least {smallest} and at most {_MOST_ANGLE}."
-                )
-        return angles
+    @property
+    def blt(self) -> BLT:
+        """The BLT whose columns are scaled."""
+        return BLT(theta=self.theta, omega=self.omega)
 
     @property
     def buffers(self) -> int:
-        """Number of rows of memory: two for each buffer that turns."""
-        return len(self.theta) + np.count_nonzero(self.turn)
+        """Number of buffers, and of rows of memory."""
+        return len(self.theta)
 
     def unscaled_column(self, rounds: int) -> np.ndarray:
         """Returns c, float64 `[rounds]`."""
-        powers = np.arange(validation.listable(rounds) - 1)
-        column = np.eye(1, rounds)[0]
-        for theta, omega, turn, phase in zip(self.theta, self.omega, self.turn, self.phase, strict=True):
-            column[1:] += omega * theta**powers * np.cos(turn * powers + phase)
-        return column
+        return self.blt.coefficients(rounds)
 
     def unscaled_inverse_column(self, rounds: int) -> np.ndarray:
         """Returns the first column of LtToep(c)⁻¹, float64 `[rounds]`."""
@@ -267,47 +241,11 @@ class ScaledBLT(Mechanism):
         return matrices.lower_toeplitz(self.unscaled_inverse_column(rounds)) / scales[:, np.newaxis]
 
     def cast_to_float32(self) -> Self:
-        """Returns the mechanism whose rounds have weights in float32: of a pair, both parts are rounded."""
-        theta, turn = _of_float32(self.theta, self.turn, longest=1.0)
-        omega, phase = _of_float32(self.omega, self.phase)
-        return dataclasses.replace(
-            self, theta=theta, turn=turn, omega=omega, phase=phase, scales=series.float32(self.scales)
-        )
+        blt = self.blt.cast_to_float32()
+        return dataclasses.replace(self, theta=blt.theta, omega=blt.omega, scales=series.float32(self.scales))
 
     def recursion(self) -> Recursion:
-        """L_t = Σ_j ω_j (cos ψ_j·u_j − sin ψ_j·v_j) for rows u_j and v_j, which a round turns by φ_j."""
-        past: list[float] = []
-        after: list[list[tuple[int, float]]] = []
-        for theta, omega, turn, phase in zip(self.theta, self.omega, self.turn, self.phase, strict=True):
-            row = len(after)
-            past.append(omega * math.cos(phase))
-            if turn == 0:
-                after.append([(row, theta), (NEW, 1.0)])
-                continue
-            past.append(-omega * math.sin(phase))
-            real, imaginary = theta * math.cos(turn), theta * math.sin(turn)
-            after += [[(row, real), (row + 1, -imaginary), (NEW, 1.0)], [(row, imaginary), (row + 1, real)]]
-        return Recursion.linear(past=past, after=after).with_scaled_columns(np.array(self.scales))
-
-
-def _of_float32(
-    lengths: Sequence[float], angles: Sequence[float], longest: float = math.inf
-) -> tuple[Sequence[float], Sequence[float]]:
-    """Returns lengths and angles of complex numbers whose parts are float32, and whose lengths are at most `longest`.
-
-    Rounding the result again changes no bit: its parts are float32 up to rounding errors of float64.
-    """
-    # π as a float32 is above π, where the sign of the sine is another.
-    numbers = np.array(lengths) * np.exp(1j * np.clip(angles, -math.pi, math.pi))
-    parts = np.stack([numbers.real, numbers.imag])
-    rounded = parts.astype(np.float32)
-    inwards = np.where(np.abs(rounded) > np.abs(parts), np.nextafter(rounded, np.float32(0)), rounded)
-    real, imaginary = np.where(np.hypot(*rounded.astype(float)) > longest, inwards, rounded).astype(float)
-    rotates = np.array(angles) != 0
-    return (
-        np.where(rotates, np.hypot(real, imaginary), series.float32(lengths)).tolist(),
-        np.where(rotates, np.arctan2(imaginary, real), 0.0).tolist(),
-    )
+        return self.blt.recursion().with_scaled_columns(np.array(self.scales))
 
 
 class SquaredErrors(NamedTuple):

@@ -1,6 +1,5 @@
 """Sensitivity of Toeplitz matrices with scaled columns: theorem 3.1 of McMahan et al. (2024) for CᵀC in place of C."""
 
-import dataclasses
 from collections.abc import Callable
 
 import numpy as np
@@ -19,19 +18,11 @@ def scaled_columns_sensitivity(mechanism: ScaledBLT, rounds: int, participation:
     """Returns the sensitivity from the entries X of CᵀC, of which those at equal distances are running sums.
 
     Raises `InputValueError` if entries of C overflow.
-
-    Products of both signs may cancel in X_st, whose rounding error is below 4·√n·2⁻⁵³ of the product of the norms of
-    both columns. Over the pairs of a pattern, it is below k²·4·√n·2⁻⁵³ of the squared norm of one column, and so of the
-    result.
     """
     column, scales = mechanism.unscaled_column(validation.listable(rounds)), np.array(mechanism.scales[:rounds])
     with np.errstate(over="ignore"):
         refuse_overflow(mechanism, column * scales.max())
-    result = _of_column(column, scales, participation)
-    if np.all(column >= 0):
-        return result
-    lost = 4 * rounds**0.5 * 2.0**-53 * participation.max_participations**2
-    return dataclasses.replace(result, value=result.value * (1 + lost))
+    return _of_column(column, scales, participation)
 
 
 def _of_column(column: np.ndarray, scales: np.ndarray, participation: Participation) -> SensitivityResult:
@@ -66,10 +57,10 @@ def _of_column(column: np.ndarray, scales: np.ndarray, participation: Participat
 def _of_pairs(
     gram: Callable[[np.ndarray], np.ndarray], rounds: int, earliest: range, reached: float
 ) -> SensitivityResult:
-    """Bounds each |X_st| by the largest one of rounds that come no sooner and no closer than in the earliest pattern.
+    """Bounds each X_st by the largest one of rounds that come no sooner and no closer than in the earliest pattern.
 
     Proof: round i of a pattern π, counted from 0, has t_i ≥ ib, and t_j − t_i ≥ (j − i)b for i < j. So
-    ‖Cu‖² ≤ Σ_{s,t∈π} |X_st| ≤ Σ_{i,j<k} Y_ij, with Y_ij = max of |X_st| over s ≥ ib and t − s ≥ (j − i)b. The earliest
+    ‖Cu‖² ≤ Σ_{s,t∈π} X_st ≤ Σ_{i,j<k} Y_ij, with Y_ij = max of X_st over s ≥ ib and t − s ≥ (j − i)b. The earliest
     pattern reaches it if it has all of these maxima, as it does if C is Toeplitz and never rises (theorem 3.1), also if
     scales never rise.
     """
@@ -79,7 +70,7 @@ def _of_pairs(
         # Rounds that are at least as far apart as these epochs, and 0 apart only from themselves.
         begin, end = epochs * min_sep, min((epochs + 1) * min_sep, rounds) if epochs else 1
         for first in range(begin, end, _ROWS):
-            pairs = np.abs(gram(np.arange(first, min(first + _ROWS, end))))
+            pairs = gram(np.arange(first, min(first + _ROWS, end)))
             largest = np.maximum(largest, pairs.max(axis=0)) if epochs else pairs[0]
         if epochs < most:
             within = largest[: rounds - begin]
