@@ -3,7 +3,6 @@
 import math
 
 import numpy as np
-import pytest
 import scipy.linalg
 
 import tff_mf
