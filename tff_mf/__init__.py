@@ -7,16 +7,13 @@ of range, both an `InputError`. Their docstrings do not repeat this: "Raises" na
 from importlib.metadata import version as _version
 
 from tff_mf.accounting import BallsInBins as BallsInBins
-from tff_mf.accounting import BallsInBinsEstimator as BallsInBinsEstimator
 from tff_mf.accounting import BMinSep as BMinSep
 from tff_mf.accounting import CyclicPoisson as CyclicPoisson
-from tff_mf.accounting import EstimatedEpsilon as EstimatedEpsilon
 from tff_mf.accounting import Guarantee as Guarantee
 from tff_mf.accounting import Level as Level
 from tff_mf.accounting import Poisson as Poisson
 from tff_mf.accounting import Search as Search
 from tff_mf.accounting import adaptive_clipping_guarantee as adaptive_clipping_guarantee
-from tff_mf.accounting import balls_in_bins_gram as balls_in_bins_gram
 from tff_mf.accounting import calibrate_noise_multiplier as calibrate_noise_multiplier
 from tff_mf.accounting import compose_guarantees as compose_guarantees
 from tff_mf.accounting import epsilon as epsilon

@@ -9,55 +9,23 @@ import pytest
 
 import tff_mf
 from tests.tff_mf import secret_rounds_oracle as oracle
-from tff_mf.accounting import b_min_sep
-from tff_mf.accounting.b_min_sep import Add, Chain, columns_of
-from tff_mf.accounting.betting import DirectionBound
-from tff_mf.accounting.question import Question
-from tff_mf.accounting.secret import FAILURE
+from tff_mf.accounting import b_min_sep, secret
+from tff_mf.accounting.b_min_sep import Chain, columns_of
+from tff_mf.accounting.secret import least
+from tff_mf.numerics import gaussian
 
 BANDED = tff_mf.BandedToeplitz(column=[1.0, 0.6])
-CHAINS = [(5, 2, 0.3), (6, 3, 0.2), (4, 4, 0.7), (6, 3, 1.0), (3, 5, 0.4)]
 
 
-def parts(rounds, min_sep, probability):
-    """Returns the direction that is sampled, C/σ, and all histories with their probabilities."""
-    columns, encoder = run_of(rounds, min(min_sep, rounds, 3), 1.3, seed=0)
-    add = Add(chain=chain_of(columns, min_sep, probability), columns=columns, shift=2.0)
-    return add, encoder, *oracle.min_sep_histories(rounds, min_sep, probability)
-
-
-@pytest.mark.parametrize("setting", CHAINS)
-def test_sums_over_histories(setting):
-    add, encoder, histories, chances = parts(*setting)
-    chain = add.chain
+@pytest.mark.parametrize(
+    ("rounds", "min_sep", "probability"), [(5, 2, 0.3), (6, 3, 0.2), (4, 4, 0.7), (6, 3, 1.0), (3, 5, 0.4)]
+)
+def test_the_probabilities_of_a_chain_are_those_of_all_histories(rounds, min_sep, probability):
+    chain = Chain(rounds=rounds, min_sep=min_sep, probability=probability)
+    histories, chances = oracle.min_sep_histories(rounds, min_sep, probability)
     assert chances.sum() == pytest.approx(1, rel=1e-12)
-    assert chances @ histories == pytest.approx(np.full(chain.rounds, chain.cohort_probability), rel=1e-12)
-    outputs = np.random.default_rng(1).standard_normal((7, chain.rounds)) * 2
-    added = histories @ encoder.T
-    ratios = np.exp(outputs @ added.T - np.sum(added**2, axis=1) / 2) @ chances
-    assert np.exp(chain.log_sum(add.exponents(outputs))) == pytest.approx(ratios, rel=1e-10)
-    assert add._mean == pytest.approx(chances @ added, rel=1e-12)
-
-
-def test_exponents_of_more_rounds_than_are_multiplied_at_once():
-    chain = Chain(rounds=150, min_sep=5, probability=0.3)
-    columns = np.random.default_rng(0).uniform(0.2, 1.0, (150, 3))
-    encoder = sum(np.diag(columns[: 150 - offset, offset], -offset) for offset in range(3))
-    columns[-1, 1:] = columns[-2, 2] = 0.0
-    outputs = np.random.default_rng(1).standard_normal((4, 150))
-    expected = outputs @ encoder - np.sum(encoder**2, axis=0) / 2
-    assert Add(chain=chain, columns=columns, shift=2.0).exponents(outputs) == pytest.approx(expected.T, rel=1e-12)
-
-
-@pytest.mark.parametrize("setting", [(3, 2, 0.3), (3, 3, 1.0)])
-def test_values_have_the_mean_of_quadrature_and_are_in_range(setting):
-    direction, encoder, histories, chances = parts(*setting)
-    sample = direction.sample(20_000, np.random.default_rng(2))
-    for epsilon in (0.3, 1.0):
-        values = sample.values(epsilon)
-        exact = oracle.quadrature(encoder, histories, chances, 1.0, epsilon, remove=False, points=121)
-        assert abs(values.mean() - exact) <= 5 * values.std() / math.sqrt(len(values)) + 1e-5 * exact
-        assert 0 <= values.min() <= values.max() <= direction.most(epsilon)
+    assert chances @ histories == pytest.approx(np.full(rounds, chain.cohort_probability), rel=1e-12)
+    assert math.exp(chain.log_never) == pytest.approx(chances @ ~histories.any(axis=1), rel=1e-12, abs=1e-300)
 
 
 def test_probability_of_a_population():
@@ -71,14 +39,15 @@ def test_probability_of_a_population():
 @pytest.mark.parametrize("probability", [4e-13, 2e-12, 1e-9, 0.3])
 def test_bound_of_no_round_is_not_below_its_logarithm(probability):
     """−log P(no round), in fractions: 4 rounds of a client that is free at first, and 3 of one that waits."""
+    found = Chain(rounds=4, min_sep=2, probability=probability)
     sampling = tff_mf.BMinSep(min_sep=2, probability=probability)
-    run = sampling.run(Question(mechanism=BANDED, rounds=4, sampling=sampling, samples=1000))
-    found = run.directions(0.3, 1e-200, run.columns, FAILURE / 2 * 1e-200)[1]
+    level = tff_mf.guarantee(BANDED, 4, sampling, noise_multiplier=0.3).at(delta=1e-200)
     p = fractions.Fraction(probability)
     joins = 1 - ((1 - p) ** 4 + p * (1 - p) ** 3) / (1 + p)
     expected = -math.log1p(-float(joins))
-    assert found.bound == "no round"
-    assert expected * (1 + 1e-13) <= found.value <= expected * (1 + 1e-8) + 2e-11
+    bound = -found.log_never * (1 + 1e-9) + b_min_sep._NEVER_ERROR
+    assert expected * (1 + 1e-13) <= bound <= expected * (1 + 1e-8) + 2e-11
+    assert level.epsilon >= expected
 
 
 def run_of(rounds, bands, sigma, seed, *, is_toeplitz=False):
@@ -231,8 +200,8 @@ def test_moments_of_little_noise_and_many_rounds_are_numbers(rounds, min_sep, pr
 
 def test_what_is_no_number_is_no_bound():
     assert b_min_sep._of_moment(math.nan, 2.0, 1e-6) == b_min_sep._of_moment(math.inf, 2.0, 1e-6) == math.inf
-    known = DirectionBound(value=1.0, estimate=1.0, bound="unamplified")
-    assert known.or_proved(math.nan, "none") is known.or_proved(2.0, "larger") is known
+    known = (1.0, "unamplified")
+    assert least("add", 1e-6, [known, (math.nan, "none"), (2.0, "larger")]) == least("add", 1e-6, [known])
 
 
 def windows_log_norm(column, order, probability, min_sep, windows, apart):
@@ -346,12 +315,53 @@ def test_epsilon_by_moments_is_above_quadrature(rounds, bands, min_sep, probabil
 @pytest.mark.parametrize("s", [0.5, 3.0, 20.0])
 def test_inverse_moments_are_at_least_those_of_quadrature(rounds, bands, min_sep, probability, sigma, s):
     columns, encoder = run_of(rounds, bands, sigma, 7)
+    exact = math.log(inverse_moment(encoder, *oracle.min_sep_histories(rounds, min_sep, probability), s))
+    assert min(inverse_moments(columns, min_sep, probability, s)) >= exact * (1 - 1e-9)
+
+
+def inverse_moments(columns, min_sep, probability, s):
+    """Returns the bounds of theorem 4 for several h, some of them far too large."""
+    chain, products = chain_of(columns, min_sep, probability), b_min_sep.products_of(columns)
+    found = [b_min_sep.log_inverse_moment(products, s, share, chain) for share in (0.0, 0.5, 0.9, 1.0, 1.5, 4.0)]
+    assert found[0] is not None
+    return [bound for bound in found if bound is not None]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_bounds_where_a_client_is_added_are_above_those_of_samples(seed):
+    """Of more rounds than quadrature reaches; C has columns of very different sizes, or is constant on diagonals."""
+    generator = np.random.default_rng(seed)
+    rounds, min_sep = int(generator.integers(4, 9)), int(generator.integers(2, 5))
+    bands, probability = int(generator.integers(2, min_sep + 1)), float(generator.choice([0.02, 0.1, 0.3, 0.6, 0.9]))
+    columns, encoder = run_of(rounds, bands, float(generator.choice([0.5, 1.0, 3.0])), seed, is_toeplitz=seed % 2 == 0)
+    if seed % 3 == 0:
+        scales = generator.uniform(0.05, 1.0, rounds)
+        columns, encoder = columns * scales[:, np.newaxis], encoder * scales
     histories, chances = oracle.min_sep_histories(rounds, min_sep, probability)
-    longest = math.sqrt(float(np.max(np.sum(columns**2, axis=1))))
-    chain = Chain(rounds=rounds, min_sep=min_sep, probability=probability)
-    bound = b_min_sep.log_inverse_moment(longest, s, chain, bands)
-    assert bound is not None
-    assert bound >= math.log(inverse_moment(encoder, histories, chances, s)) * (1 - 1e-9)
+    added, outputs = histories @ encoder.T, generator.standard_normal((100_000, rounds))
+    ratios = np.exp(outputs @ added.T - np.sum(added**2, axis=1) / 2) @ chances
+    for s in (0.3, 1.0, 3.0, 10.0):
+        values = ratios**-s
+        least_mean = values.mean() - 5 * values.std() / math.sqrt(len(values))
+        assert min(inverse_moments(columns, min_sep, probability, s)) >= math.log(max(least_mean, 1e-300))
+    for delta in (0.1, 1e-2, 1e-3):
+        epsilon = b_min_sep.by_jensen(columns, chain_of(columns, min_sep, probability), delta)
+        values = np.maximum(1 - math.exp(epsilon) * ratios, 0)
+        assert values.mean() - 5 * values.std() / math.sqrt(len(values)) <= delta
+
+
+@SMALL
+@pytest.mark.parametrize("delta", [1e-2, 1e-6])
+def test_epsilon_by_jensen_is_above_quadrature(rounds, bands, min_sep, probability, sigma, delta):
+    columns, encoder = run_of(rounds, bands, sigma, 7)
+    histories, chances = oracle.min_sep_histories(rounds, min_sep, probability)
+    epsilon = b_min_sep.by_jensen(columns, chain_of(columns, min_sep, probability), delta)
+    assert oracle.quadrature(encoder, histories, chances, 1.0, epsilon, remove=False, points=121) <= delta
+
+
+def test_a_client_whose_rounds_are_known_has_the_epsilon_of_a_gaussian_by_jensen():
+    """With p = 1 and one round, or one of b groups that is as good as certain, nothing is lost."""
+    assert secret.jensen_epsilon(1e-6, 0.25, 0.25) == pytest.approx(gaussian.epsilon_from_delta(1e-6, 0.5), rel=1e-8)
 
 
 def inverse_moment(encoder, histories, chances, s):

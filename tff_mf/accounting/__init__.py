@@ -2,9 +2,6 @@
 
 from tff_mf.accounting.b_min_sep import BMinSep as BMinSep
 from tff_mf.accounting.balls_in_bins import BallsInBins as BallsInBins
-from tff_mf.accounting.balls_in_bins import BallsInBinsEstimator as BallsInBinsEstimator
-from tff_mf.accounting.balls_in_bins import EstimatedEpsilon as EstimatedEpsilon
-from tff_mf.accounting.balls_in_bins import balls_in_bins_gram as balls_in_bins_gram
 from tff_mf.accounting.entries import bands_and_norm as bands_and_norm
 from tff_mf.accounting.epsilon import calibrate_noise_multiplier as calibrate_noise_multiplier
 from tff_mf.accounting.epsilon import epsilon as epsilon

@@ -11,8 +11,10 @@ import math
 
 import numpy as np
 
-from tff_mf.accounting.betting import DELTA_SLACK, LOSS_SLACK, gaussian_delta
+from tff_mf.accounting.secret import jensen_epsilon
 
+# Bounds the rounding error of everything that is computed from a loss, as an amount of ε and as a share of δ.
+LOSS_SLACK, DELTA_SLACK = 1e-8, 1e-7
 # What is left to the Gaussian, as a share of the largest that K allows and at least, as a share of the diagonal of K.
 _COMMON, _LEAST_COMMON = 0.999, 1e-8
 # Degree of the polynomial; 2 where sums over four indices take minutes.
@@ -60,6 +62,11 @@ class Pair:
         """The diagonal of K′."""
         return np.diagonal(self.covariance)
 
+    def by_jensen(self, delta: float) -> float:
+        """Returns ε of the run without the client against the run with it, by theorem 7."""
+        square = self.common + self.rounding + self.covariance.mean()
+        return jensen_epsilon(delta, square, self.common + 3 * self.rounding + self.variances.mean())
+
 
 def dominating_pair(gram: np.ndarray, *, relative_error: float) -> Pair:
     """Returns the pair for K = `gram`, of which each entry may be too small by `relative_error`.
@@ -101,6 +108,30 @@ class Moments:
         scale = math.sqrt(values[2])
         powers = scale ** np.arange(degree + 1)
         return cls(scale=scale, values=values / powers, errors=errors / powers + 1e-13 * np.abs(values / powers))
+
+
+def gaussian_delta(epsilon: np.ndarray, mu: float) -> np.ndarray:
+    """Returns δ(ε) of one Gaussian release for an array of ε of any sign: E[(e^(μg − μ²/2) − e^ε)₊].
+
+    It is also E[(1 − e^(ε + μg − μ²/2))₊]. The relative error is below 1e-8. With μ = 0 it is (1 − e^ε)₊.
+
+    Example:
+        >>> gaussian_delta(np.array([1.0]), 1 / 4.22468).round(8)
+        array([1.e-06])
+    """
+    epsilon = np.asarray(epsilon, dtype=np.float64)
+    if not mu:
+        return -np.expm1(np.minimum(epsilon, 0.0))
+    # Imported here: it takes half of the import time of the package.
+    from scipy.special import erfcx, log_ndtr, ndtr
+
+    at = epsilon / mu - mu / 2
+    above = np.maximum(at, 0)
+    below = np.minimum(at, 0)
+    tails = erfcx(above / np.sqrt(2)) - erfcx((above + mu) / np.sqrt(2))
+    far = 0.5 * np.exp(-above * above / 2) * np.maximum(tails, 0)
+    near = ndtr(-below) - np.exp(np.minimum(epsilon, mu * mu / 2) + log_ndtr(-below - mu))
+    return np.where(at > 0, far, near)
 
 
 def moment_epsilon(pair: Pair, moments: Moments, delta: float, *, remove: bool, most: float) -> float:

@@ -1,31 +1,19 @@
-"""b-min-sep sampling: ε by moments of the likelihood ratio Z, and by samples of it where those are loose.
+"""b-min-sep sampling: ε by moments of the likelihood ratio Z.
 
-Theorems 1 and 3 to 6, and what Z is, are in docs/proofs.md.
+Theorems 1 and 3 to 7, and what Z is, are in docs/proofs.md.
 """
 
 import dataclasses
-import functools
 import itertools
 import math
 
 import numpy as np
 
-from tff_mf.accounting.betting import (
-    FINEST,
-    LOSS_SLACK,
-    AddDirection,
-    DirectionBound,
-    Sample,
-    certified_epsilon,
-    growth,
-    is_hopeless,
-    level_of,
-)
 from tff_mf.accounting.entries import magnitudes_of
 from tff_mf.accounting.guarantee import Level
 from tff_mf.accounting.poisson import poisson_epsilons, query_losses
 from tff_mf.accounting.question import Question, SecretSampling
-from tff_mf.accounting.secret import FAILURE, SecretRun
+from tff_mf.accounting.secret import SecretRun, jensen_epsilon, larger, least
 from tff_mf.base import validation
 from tff_mf.base.errors import InputValueError
 from tff_mf.mechanisms import Mechanism
@@ -41,20 +29,15 @@ _ENTRY_ERROR = 2.0**-36
 _LARGEST_VARIANCE = 60.0
 # Of a logarithm of a sum of up to b + n probabilities.
 _NEVER_ERROR = 1e-11
-# Of samples: those of a pilot, the proposals whose pilots are compared, the shifts τ, and steps of the range.
-_PILOT, _LIKELY, _STEPS = 4000, 3, 6000
-_SHIFTS = (0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 300.0)
-# Rounds beyond which few samples are drawn, how many rounds of all of them, and by what factor they must be able to
-# lower a bound.
-_MOST_SAMPLED_ROUNDS, _MOST_SAMPLED, _HOPED = 1024, 2**25, 0.9
-
 # Orders m of moments: the largest, and how many are tried at once, first of all and then around the best of them.
 _MOST_ORDER, _ORDERS = 2000, 10
 # Windows of so many rounds are computed with, or fewer, if the others grow alike but for this share of all growth; the
 # rest grow as the last one can at most.
 _MOST_ROUNDS, _ALIKE = 2**13, 1e-10
-# Powers s.
-_POWERS = np.geomspace(0.05, 5000, 140)
+# Powers s, and shifts h as shares of the largest that makes sense.
+_POWERS, _SHIFTS = np.geomspace(0.05, 5000, 140), (0.0, 0.5, 0.9)
+# The largest q̃ that h leads to, and the largest h.
+_MOST_CHANCE, _MOST_SHIFT = 0.99, 40.0
 # Nothing is tried after an ε that exceeds the smallest by this factor.
 _RISEN = 1.3
 # Of tuples of ages: how many steps from one to another are computed with in all rounds, and how many ages in them; the
@@ -87,9 +70,6 @@ class BMinSep(SecretSampling):
         else that depends on the client's rounds, such as counts of adaptive clipping.
         Arithmetic: with a grid, the release is the integers that are computed, and what they cost is included, by the
         chain of `grid_charge.epsilon_of_chain`, if all clients join independently.
-        Certainty: where `Level.bound` is "certified", the result holds except with probability `failure` ≤ δ/1000 over
-        the random numbers drawn for it, which δ includes. They come from the system; numbers of NumPy's generator are
-        taken for random.
         Proof: docs/proofs.md.
 
     Attributes:
@@ -97,8 +77,8 @@ class BMinSep(SecretSampling):
         probability: p, above 0 and at most 1; `of_population` has it of a population.
         clients_per_round: Expected size of a cohort; only a grid needs it.
 
-    Source: Dong and Ganesh (2026), "Privacy amplification for BandMF via b-min-sep subsampling", for the sampling and
-    the recursion of its likelihood ratio; docs/proofs.md for the certificate.
+    Source: Dong and Ganesh (2026), "Privacy amplification for BandMF via b-min-sep subsampling", for the sampling;
+    docs/proofs.md for ε.
 
     Example:
         >>> from tff_mf import BandedToeplitz, guarantee
@@ -115,7 +95,7 @@ class BMinSep(SecretSampling):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.min_sep < 2:
-            raise InputValueError("min_sep=1 is Poisson sampling: take tff_mf.Poisson, which needs no random numbers.")
+            raise InputValueError("min_sep=1 is Poisson sampling: take tff_mf.Poisson.")
         if self.probability > 1:
             raise InputValueError(f"probability={self.probability!r} must be at most 1.")
 
@@ -171,7 +151,6 @@ class BMinSep(SecretSampling):
         return BMinSepRun(
             chain=chain,
             columns=columns_of(question.mechanism, rounds, self.min_sep),
-            samples=question.samples,
             charge_of=question.charge_of(question.schema.max_participations, needs_bands=True),
         )
 
@@ -231,38 +210,13 @@ class Chain:
         left = np.maximum(self.rounds - np.arange(self.min_sep), 0)
         return math.log(float(self.start @ np.exp(left * math.log1p(-self.probability))) + 1e-300)
 
-    def log_sum(self, logs: np.ndarray) -> np.ndarray:
-        """Returns log Σ_x π(x) Π_{t in x} w_t over all histories x with their probabilities π, float64 `[…]`.
-
-        B_t = (1 − p)·B_(t+1) + p·w_t·B_(t+b), with B_t = 1 for t ≥ n, sums over the histories from round t on of a
-        client that is free then.
-
-        Args:
-            logs: log w_t, the weight of being in cohort t, float64 `[rounds, …]`.
-
-        Source: Dong and Ganesh (2026), "Privacy amplification for BandMF via b-min-sep subsampling", equation 2.
-        """
-        joins = math.log(self.probability)
-        stays = math.log1p(-self.probability) if self.probability < 1 else -math.inf
-        rest = np.zeros((self.rounds + self.min_sep, *logs.shape[1:]))
-        for t in range(self.rounds - 1, -1, -1):
-            rest[t] = np.logaddexp(stays + rest[t + 1], joins + logs[t] + rest[t + self.min_sep])
-        most = rest[: self.min_sep].max(axis=0)
-        return most + np.log(np.tensordot(self.start, np.exp(rest[: self.min_sep] - most), axes=1))
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BMinSepRun(SecretRun):
     """The sampling, C, and what a grid costs."""
 
-    certified = True
-
     chain: Chain
     columns: np.ndarray
-    samples: int
-
-    def rough_epsilon(self, sigma: float, delta: float) -> float:
-        return gaussian.epsilon_from_delta(delta, self.unamplified_mu(self.columns, sigma))
 
     def unamplified_mu(self, columns: np.ndarray, sigma: float) -> float:
         """Returns μ of a client whose rounds are known: rounds that are b apart share no row of C."""
@@ -271,135 +225,29 @@ class BMinSepRun(SecretRun):
             best[t] = max(best[t + 1], squares[t] + best[t + self.chain.min_sep])
         return gaussian.mu_of(math.sqrt(best[0]) * (1 + _ENTRY_ERROR), sigma)
 
-    def ideal(self, sigma: float, delta: float, *, change: float, failure_share: float) -> Level:
+    def ideal(self, sigma: float, delta: float, *, change: float) -> Level:
         # No entry of C̃ is larger by more than the change of its column, and it is 0 where C has 0: inner products grow
         # with the entries.
-        columns = self.columns + change * (self.columns > 0)
-        failure = FAILURE * delta * failure_share
-        remove, add = self.directions(sigma, delta, columns, failure / 2)
-        return level_of(remove, add, delta=delta, failure=failure)
-
-    def directions(
-        self, sigma: float, delta: float, columns: np.ndarray, failure: float
-    ) -> tuple[DirectionBound, DirectionBound]:
-        """Returns ε for the run with the client against the run without it, and for the opposite.
-
-        A certificate by sampling may fail with the probability `failure`.
-        """
-        chain, columns = self.chain, columns * (1 + _ENTRY_ERROR)
+        chain, columns = self.chain, (self.columns + change * (self.columns > 0)) * (1 + _ENTRY_ERROR)
         most = gaussian.epsilon_from_delta(delta, self.unamplified_mu(columns, sigma))
-        plain = DirectionBound(value=most, estimate=most, bound="unamplified")
-        if not 0 < most < math.inf or float(np.max(np.sum(columns**2, axis=1))) >= _LARGEST_VARIANCE * sigma**2:
-            return plain, plain
-        name = _MOMENTS if columns.shape[1] > 1 else "Poisson sampling"
-        values = epsilons(columns / sigma, chain, delta=delta, most=most)
-        remove, add = (plain.or_proved(value, name) for value in values)
-        # Z is at least the probability of no round at all.
-        add = add.or_proved(-chain.log_never * (1 + 1e-9) + _NEVER_ERROR, "no round")
-        # Only the larger of both decides.
-        if add.value > remove.value:
-            is_long = add.bound == _MOMENTS and chain.rounds > _MOST_SAMPLED_ROUNDS
-            samples = min(self.samples, _MOST_SAMPLED // chain.rounds) if is_long else self.samples
-            add = _sampled(chain, columns / sigma, add, delta, samples, failure)
-        return remove, add
+        remove, add = [(most, "unamplified")], [(most, "unamplified")]
+        if 0 < most < math.inf and float(np.max(np.sum(columns**2, axis=1))) < _LARGEST_VARIANCE * sigma**2:
+            name = _MOMENTS if columns.shape[1] > 1 else "Poisson sampling"
+            to_remove, to_add = epsilons(columns / sigma, chain, delta=delta, most=most)
+            remove.append((to_remove, name))
+            # Z is at least the probability of no round at all.
+            never = -chain.log_never * (1 + 1e-9) + _NEVER_ERROR
+            add += [(to_add, name), (never, "no round"), (by_jensen(columns / sigma, chain, delta), "Jensen")]
+        return larger(least("remove", delta, remove), least("add", delta, add))
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Add(AddDirection):
-    """The run without the client against the run with it, with g = E_x[Cx]/σ.
-
-    In units of σ, the outputs y are standard normal without the client, and log Z is L = log Σ_x π(x) exp(Σ_{t in x}
-    u_t) with u_t = ⟨c_t, y⟩/σ − ‖c_t‖²/2σ².
-
-    Attributes:
-        chain: The sampling of a client.
-        columns: The columns c_t of C divided by σ, from the diagonal down: columns[t, i] = C[t + i, t]/σ, at least 0,
-            float64 `[rounds, bands]`.
-    """
-
-    chain: Chain
-    columns: np.ndarray
-
-    @functools.cached_property
-    def _squares(self) -> np.ndarray:
-        return np.sum(self.columns**2, axis=1)
-
-    @functools.cached_property
-    def _mean(self) -> np.ndarray:
-        """g, float64 `[rounds]`."""
-        mean, rounds = np.zeros(self.chain.rounds), self.chain.rounds
-        for offset in range(self.columns.shape[1]):
-            mean[offset:] += self.chain.cohort_probability * self.columns[: rounds - offset, offset]
-        return mean
-
-    def exponents(self, outputs: np.ndarray) -> np.ndarray:
-        """Returns u_t of outputs `[count, rounds]`, float64 `[rounds, count]`."""
-        rounds, bands = self.columns.shape
-        products = np.empty((rounds, len(outputs)))
-        height = max(64, bands)
-        for begin in range(0, rounds, height):
-            end, last = min(begin + height, rounds), min(begin + height + bands - 1, rounds)
-            block = np.zeros((end - begin, last - begin))
-            for t in range(begin, end):
-                used = min(bands, rounds - t)
-                block[t - begin, t - begin : t - begin + used] = self.columns[t, :used]
-            products[begin:end] = block @ outputs[:, begin:last].T
-        return products - self._squares[:, np.newaxis] / 2
-
-    @property
-    def square(self) -> float:
-        return float(self._mean @ self._mean)
-
-    @property
-    def half(self) -> float:
-        return self.chain.cohort_probability * float(self._squares.sum()) / 2
-
-    @property
-    def least(self) -> float:
-        """Z is at least the probability of no round at all."""
-        return self.chain.log_never - LOSS_SLACK
-
-    def ends(self, epsilon: float) -> np.ndarray:
-        return -epsilon - np.concatenate([np.linspace(60, 8, _STEPS // 4)[:-1], np.linspace(8, 0, _STEPS)])
-
-    def drawn(self, shifts: np.ndarray, generator: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-        outputs = generator.standard_normal((len(shifts), self.chain.rounds)) - shifts * self._mean
-        return self.chain.log_sum(self.exponents(outputs)), outputs @ self._mean
-
-
-def _sampled(
-    chain: Chain, columns: np.ndarray, proved: DirectionBound, delta: float, samples: int, failure: float
-) -> DirectionBound:
-    """Returns the smaller of `proved` and of ε that samples certify; none are drawn if they cannot be a tenth below."""
-    aim = _HOPED * proved.value
-    proposals = [Add(chain=chain, columns=columns, shift=shift) for shift in _SHIFTS]
-    hopeful = [add for add in proposals if not is_hopeless(add, aim, delta, samples=samples, failure=failure)]
-    # Nothing is below 0.
-    if not hopeful or not aim:
-        return proved
-    generator, epsilon = np.random.default_rng(), proved.value
-    for _ in range(2):
-        first = min(hopeful, key=lambda add: add.most(epsilon))
-        epsilon = _estimate(first.sample(_PILOT, generator), delta, proved.value)
-    # By which a bet on a tenth more than the mean grows fastest.
-    likely = sorted(hopeful, key=lambda add: add.most(epsilon))[:_LIKELY]
-    pilots = [add.sample(_PILOT, generator) for add in likely]
-    growths = [growth(pilot.values(epsilon), add.most(epsilon)) for add, pilot in zip(likely, pilots, strict=True)]
-    best = int(np.argmax(growths))
-    estimate = _estimate(pilots[best], delta, proved.value)
-    drawn = {"samples": samples, "failure": failure, "generator": generator}
-    certified = certified_epsilon(proved, likely[best], max(estimate, FINEST * proved.value), delta, **drawn)
-    return dataclasses.replace(certified, estimate=min(estimate, certified.value))
-
-
-def _estimate(sample: Sample, delta: float, most: float) -> float:
-    low, high = 0.0, most
-    if float(np.mean(sample.values(0.0))) <= delta:
-        return 0.0
-    while high - low > 1e-5 * high:
-        middle = (low + high) / 2
-        low, high = (low, middle) if float(np.mean(sample.values(middle))) <= delta else (middle, high)
-    return high
+def by_jensen(columns: np.ndarray, chain: Chain, delta: float) -> float:
+    """Returns ε of the run without the client against the run with it, by theorem 7."""
+    mean = np.zeros(chain.rounds)
+    for offset in range(columns.shape[1]):
+        mean[offset:] += columns[: chain.rounds - offset, offset]
+    chance = chain.cohort_probability
+    return jensen_epsilon(delta, chance**2 * float(mean @ mean), chance * float(np.sum(columns**2)))
 
 
 def epsilons(columns: np.ndarray, chain: Chain, *, delta: float, most: float) -> tuple[float, float]:
@@ -421,7 +269,7 @@ def epsilons(columns: np.ndarray, chain: Chain, *, delta: float, most: float) ->
         # In every round a client joins with at most p, whatever happened before, and rounds share no row.
         remove, add = poisson_epsilons(chain.rounds, chain.probability, mu, delta)
     else:
-        remove, add = _remove(columns, chain, delta), _add(mu, chain, columns.shape[1], delta)
+        remove, add = _remove(columns, chain, delta), _add(products_of(columns), chain, delta)
     return min(remove, most), min(add, most)
 
 
@@ -621,30 +469,49 @@ def thinning(min_sep: int, probability: float) -> tuple[float, float]:
     return chance, probability / (1 + (min_sep - 1) * probability) / chance
 
 
-def log_inverse_moment(mu: float, s: float, chain: Chain, bands: int) -> float | None:
-    """Returns a bound on log E[Z^(−s)], by theorem 4, or `None` if it would take too long."""
+def log_inverse_moment(products: np.ndarray, s: float, share: float, chain: Chain) -> float | None:
+    """Returns a bound on log E[Z^(−s)], by theorem 4 with κ = `products`, or `None` if it would take too long.
+
+    Args:
+        products: κ_d, float64 `[bands]`.
+        s: s.
+        share: h, as a share of sρqΔ.
+        chain: The sampling.
+    """
     if chain.probability == 1:
         return None
-    chance, density = thinning(chain.min_sep, chain.probability)
+    bands, (chance, density) = len(products), thinning(chain.min_sep, chain.probability)
     if chance == 1:
         return None
-    power = s * density * bands * (1 + _SLACK)
-    nodes = query_losses(chance, mu)[1].nodes(power, 0.0)
+    power = s * density * (1 + _SLACK)
+    room = (bands - 1) * products[0] * (1 - _SLACK) - 2 * np.sum(products[1:]) * (1 + _SLACK)
+    if share and not room > 0:
+        return None
+    # q̃ is chosen, and h is what leads to it.
+    shifted, cost = chance, 0.0
+    if share:
+        odds = chance / (1 - chance) * math.exp(min(share * power * chance * room, _MOST_SHIFT))
+        shifted = min(odds / (1 + odds), max(chance, _MOST_CHANCE))
+        log = math.log1p(-chance) - math.log1p(-shifted)
+        h = math.log(shifted / chance) + log
+        cost = h * h / (2 * room) - power * log + _LOG_SLACK * (h * h / room + power)
+    nodes = query_losses(shifted, math.sqrt(products[0]) * (1 + _SLACK))[1].nodes(power * bands, 0.0)
     if nodes is None:
         return None
-    return (nodes.log_moment(power) + _LOG_SLACK * (1 + power)) * chain.rounds / bands * (1 + _SLACK)
+    each = nodes.log_moment(power * bands) + _LOG_SLACK * (1 + power * bands)
+    return chain.rounds * (cost + each / bands) + chain.rounds / bands * each * _SLACK
 
 
-def _add(mu: float, chain: Chain, bands: int, delta: float) -> float:
+def _add(products: np.ndarray, chain: Chain, delta: float) -> float:
     """Returns the smallest ε with E[Z^(−s)]·e^(−sε)·s^s/(1 + s)^(1 + s) ≤ δ for some s."""
     smallest = math.inf
     for s in _POWERS:
-        log = log_inverse_moment(mu, float(s), chain, bands)
-        if log is None:
+        logs = [log_inverse_moment(products, float(s), share, chain) for share in _SHIFTS]
+        values = [_of_moment(log, float(s), delta) for log in logs if log is not None]
+        if not values:
             break
-        epsilon = _of_moment(log, float(s), delta)
-        smallest = min(smallest, epsilon)
-        if epsilon > _RISEN * smallest:
+        smallest = min(smallest, *values)
+        if min(values) > _RISEN * smallest:
             break
     return smallest
 

@@ -1,75 +1,38 @@
-"""Certificates by sampling: bets that are won only if a mean is small.
+"""Certificates by sampling for balls in bins: bets that are won only if a mean is small.
 
-With L = log Z the loss without an independent Gaussian part of μ, which is integrated out (0 if there is none), δ(ε) is
-E[Z·δ_G(ε − L)] for the run with the client against the run without it, and E[δ_G(ε + L)] for the opposite. Samples come
-from proposals with density D relative to the law without the client, and D is at least a function of L alone: so the
-range of the weighted samples is computed. docs/proofs.md has the proofs.
+With L′ = log Z′ the loss without its Gaussian part of μ, which is integrated out, δ(ε) is E[Z′·δ_G(ε − L′)] for the run
+with the client against the run without it. Samples come from proposals with density D relative to the law without the
+client, and D is at least a function of L′ alone: so the range of the weighted samples is computed. docs/proofs.md has
+the proofs.
 """
 
-import abc
 import dataclasses
 import math
-from typing import Protocol
 
 import numpy as np
 
+from tff_mf.accounting._bins_moments import DELTA_SLACK, LOSS_SLACK, Pair, gaussian_delta
 from tff_mf.accounting.guarantee import Level
 from tff_mf.accounting.secret import FAILURE
 
-# Bounds the rounding error of everything that is computed from a sample, as an amount of ε and as a share of δ.
-LOSS_SLACK, DELTA_SLACK = 1e-8, 1e-7
 # Samples in memory at a time.
-CHUNK = 4096
+_CHUNK = 4096
 # Bets beside that which did best in the pilot.
 _FACTORS = (0.4, 0.7, 1.0, 1.5)
 _TRIED = 80
 _BELOW_ONE = 0.999
-_PILOT = 8000
+# Samples of a pilot, and of one that compares proposals.
+_PILOT, _FEW = 8000, 4000
 # Claims approach the estimate by this factor, up to these shares of it.
 _APPROACH, FINEST, _UNDER = 0.8, 5e-4, -0.004
+# Of proposals: above so many bins, sums over four indices take minutes, and power 4 has no share; steps of the range;
+# shares of the powers to try, and θ of the remaining share.
+_MOST_FOURTH, _STEPS = 512, 6000
+_POWERS = ((0.1, 0.0, 0.0, 0.0), (0.1, 0.2, 0.4, 0.0), (0.1, 0.1, 0.2, 0.4), (0.05, 0.05, 0.1, 0.75))
+_TILTS = (1.3, 1.7, 2.3, 3.0, 4.5, 7.0, 11.0, 16.0)
 
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class DirectionBound:
-    """A bound in one direction of the adjacency.
-
-    Attributes:
-        value: The certified ε.
-        estimate: An estimate of it, without a certificate.
-        bound: The bound that was smallest: "unamplified", "no round", "Poisson sampling", "moments" or "moments of
-            b-min-sep sampling" (deterministic), or "Monte Carlo".
-        samples: Number of samples of the Monte Carlo bound, 0 if another one was close enough.
-    """
-
-    value: float
-    estimate: float
-    bound: str
-    samples: int = 0
-
-    def or_proved(self, value: float, name: str) -> "DirectionBound":
-        """Returns the smaller of this bound and of one that needs no samples."""
-        # NaN is no bound.
-        if not value < self.value:
-            return self
-        # Not NumPy's number.
-        return dataclasses.replace(self, value=float(value), estimate=float(value), bound=name)
-
-
-def level_of(remove: DirectionBound, add: DirectionBound, *, delta: float, failure: float) -> Level:
-    """Returns ε at δ, the larger of both directions; `failure` is of both together."""
-    larger = remove if remove.value >= add.value else add
-    certified = "Monte Carlo" in (remove.bound, add.bound)
-    are_equal = remove.value == add.value and remove.bound == add.bound
-    return Level(
-        epsilon=larger.value,
-        delta=delta,
-        bound="certified" if certified else "proved",
-        theorem=larger.bound,
-        direction="both" if are_equal else "remove" if larger is remove else "add",
-        failure=failure if certified else 0.0,
-        samples=remove.samples + add.samples,
-        estimate=max(remove.estimate, add.estimate),
-    )
+# L′ and log D of samples.
+Sample = tuple[np.ndarray, np.ndarray]
 
 
 def log_mean_exp(values: np.ndarray) -> np.ndarray:
@@ -83,125 +46,196 @@ def log_mean_exp(values: np.ndarray) -> np.ndarray:
     return most[..., 0] + np.log(np.exp(values - most).mean(axis=-1))
 
 
-def gaussian_delta(epsilon: np.ndarray, mu: float) -> np.ndarray:
-    """Returns δ(ε) of one Gaussian release for an array of ε of any sign: E[(e^(μg − μ²/2) − e^ε)₊].
-
-    It is also E[(1 − e^(ε + μg − μ²/2))₊]. The relative error is below 1e-8. With μ = 0 it is (1 − e^ε)₊.
-
-    Example:
-        >>> gaussian_delta(np.array([1.0]), 1 / 4.22468).round(8)
-        array([1.e-06])
-    """
-    epsilon = np.asarray(epsilon, dtype=np.float64)
-    if not mu:
-        return -np.expm1(np.minimum(epsilon, 0.0))
-    # Imported here: it takes half of the import time of the package.
-    from scipy.special import erfcx, log_ndtr, ndtr
-
-    at = epsilon / mu - mu / 2
-    above = np.maximum(at, 0)
-    below = np.minimum(at, 0)
-    tails = erfcx(above / np.sqrt(2)) - erfcx((above + mu) / np.sqrt(2))
-    far = 0.5 * np.exp(-above * above / 2) * np.maximum(tails, 0)
-    near = ndtr(-below) - np.exp(np.minimum(epsilon, mu * mu / 2) + log_ndtr(-below - mu))
-    return np.where(at > 0, far, near)
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Sample:
-    """Losses L of a sample of one direction, and the logarithm of the density of its proposals."""
+class Tilts:
+    """A mixture of proposals, of densities that are at least a function of L′ alone.
 
-    mu: float
-    loss: np.ndarray
-    log_density: np.ndarray
-    remove: bool
-
-    def values(self, epsilon: float) -> np.ndarray:
-        """Returns independent numbers of at least 0, whose expectation is at least δ(ε), rounded up."""
-        epsilon -= LOSS_SLACK
-        if self.remove:
-            heights = gaussian_delta(epsilon - self.loss, self.mu) * np.exp(self.loss - self.log_density)
-        else:
-            heights = gaussian_delta(epsilon + self.loss, self.mu) * np.exp(-self.log_density)
-        return heights * (1 + DELTA_SLACK)
-
-
-class Direction(Protocol):
-    """One direction of the adjacency, with the proposals that its samples come from."""
-
-    def most(self, epsilon: float) -> float:
-        """Returns a bound of all values at ε."""
-        ...
-
-    def sample(self, count: int, generator: np.random.Generator) -> Sample:
-        """Returns a sample; which proposal a value comes from is drawn for each independently."""
-        ...
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class AddDirection(abc.ABC):
-    """The run without the client against the run with it: δ(ε) = E[δ_G(ε + L)].
-
-    Half of the samples is from the law without the client, the other half has the mean −τ·g, where g is the mean of
-    what the client adds, in units of σ: its density is exp(−τ⟨g, y⟩ − τ²‖g‖²/2), and by Jensen's inequality ⟨g, y⟩ is
-    at most L and half of the mean of the squared norm of what the client adds.
+    Under q, a is Gaussian with mean 0 and covariance K′, Z = (1/b) Σ_j exp(a_j − K′_jj/2), L′ = log Z. *Powers* r have
+    the density q·Z^r / E_q[Z^r]: a mixture over r indices, of which each set has weight exp(Σ K′ over its pairs) and
+    mean Σ K′e_j. The *tilt* θ ≥ 1 has the density q·T_θ / E_q[T_θ] with T_θ = (1/b) Σ_j exp(θ(a_j − K′_jj/2)) ≥ Z^θ: a
+    mixture over one index with weight exp(θ(θ − 1)K′_jj/2) and mean θ·K′e_j.
 
     Attributes:
-        shift: τ.
+        powers: The share of each power 1, …, 4, float64 `[4]`; the first is above 0.
+        tilt: θ of the remaining share; at least 1.
     """
 
-    shift: float
+    powers: tuple[float, float, float, float]
+    tilt: float
+
+    @property
+    def shares(self) -> np.ndarray:
+        """The shares of the powers and of the tilt, which add up to 1."""
+        return np.array([*self.powers, max(0.0, 1 - sum(self.powers))])
+
+
+class Sampler:
+    """Draws samples of a from mixtures of proposals, for one covariance K′.
+
+    Args:
+        pair: The pair; its variances are at most `LARGEST_VARIANCE`.
+    """
+
+    def __init__(self, pair: Pair):
+        self.pair = pair
+        self._weights = np.exp(pair.covariance)
+        self._squared = self._weights @ self._weights
+        self.has_fourth = pair.bins <= _MOST_FOURTH
+        self._of_first = np.zeros(pair.bins)
+        if self.has_fourth:
+            self._of_first = np.array([np.sum(self._quadruples(first)) for first in range(pair.bins)])
+        bins = float(pair.bins)
+        moments = [
+            1.0,
+            np.sum(self._weights) / bins**2,
+            np.sum(self._weights * self._squared) / bins**3,
+            np.sum(self._of_first) / bins**4,
+        ]
+        self.log_moments = np.log(np.maximum(np.array(moments), 1e-300))
+
+    def log_density(self, loss: np.ndarray, tilts: Tilts, log_tilted: np.ndarray) -> np.ndarray:
+        """Returns log of the density of the mixture divided by q.
+
+        Args:
+            loss: L′.
+            tilts: The mixture.
+            log_tilted: log T_θ of the same samples; θ·L′ in its place gives a lower bound.
+        """
+        parts = [
+            np.log(proportion) + power * loss - self.log_moments[power - 1]
+            for power, proportion in enumerate(tilts.powers, 1)
+            if proportion
+        ]
+        rest = tilts.shares[-1]
+        if rest:
+            log_moment = log_mean_exp(tilts.tilt * (tilts.tilt - 1) / 2 * self.pair.variances)
+            parts.append(np.log(rest) + log_tilted - log_moment)
+        return np.logaddexp.reduce(parts)
+
+    def samples(self, tilts: Tilts, counts: np.ndarray, generator: np.random.Generator):
+        """Yields L′ and log T_θ of `counts` samples of each proposal, in chunks, each float64."""
+        triples = self._triples(int(counts[3]), generator)
+        for proposal, count in enumerate(counts):
+            for start in range(0, int(count), _CHUNK):
+                size = min(_CHUNK, int(count) - start)
+                if proposal == len(tilts.powers):
+                    means = self._tilted_means(size, tilts.tilt, generator)
+                else:
+                    means = self._means(proposal + 1, triples[start : start + size], size, generator)
+                exponents = generator.standard_normal((size, self.pair.bins)) @ self.pair.root.T
+                exponents += means
+                exponents -= self.pair.variances / 2
+                loss = log_mean_exp(exponents)
+                tilted = log_mean_exp(tilts.tilt * exponents) if tilts.shares[-1] else loss
+                yield loss, tilted
+
+    def _tilted_means(self, size: int, tilt: float, generator: np.random.Generator) -> np.ndarray:
+        exponents = tilt * (tilt - 1) / 2 * self.pair.variances
+        index = _draw(np.exp(exponents - exponents.max()), size, generator)
+        return tilt * self.pair.covariance[index]
+
+    def _means(self, power: int, triples: np.ndarray, size: int, generator: np.random.Generator) -> np.ndarray:
+        """Returns Σ K′e_j over `power` indices, drawn with their weights."""
+        covariance, bins = self.pair.covariance, self.pair.bins
+        if power == 1:
+            return covariance[generator.integers(bins, size=size)]
+        if power < 4:
+            table = self._weights if power == 2 else self._weights * self._squared
+            first, second = np.divmod(_draw(table.ravel(), size, generator), bins)
+            means = covariance[first] + covariance[second]
+            if power == 2:
+                return means
+            weights = self._weights[first] * self._weights[second]
+        else:
+            first, second, third = triples.T
+            means = covariance[first] + covariance[second] + covariance[third]
+            weights = self._weights[first] * self._weights[second] * self._weights[third]
+        return means + covariance[_draw_rows(weights, generator)]
+
+    def _triples(self, count: int, generator: np.random.Generator) -> np.ndarray:
+        """Returns the first three of four indices, in random order, int64 `[count, 3]`."""
+        triples = np.empty((count, 3), dtype=np.int64)
+        first = np.sort(_draw(self._of_first, count, generator))
+        starts = np.searchsorted(first, np.arange(self.pair.bins + 1))
+        for index in np.unique(first):
+            begin, end = starts[index], starts[index + 1]
+            pairs = _draw(self._quadruples(index).ravel(), end - begin, generator)
+            triples[begin:end, 0] = index
+            triples[begin:end, 1], triples[begin:end, 2] = np.divmod(pairs, self.pair.bins)
+        return generator.permutation(triples)
+
+    def _quadruples(self, first: int) -> np.ndarray:
+        """Returns the sum over the fourth index of the weights, by the second and the third."""
+        row = self._weights[first]
+        scaled = self._weights * row
+        return (scaled @ self._weights) * scaled * row[:, np.newaxis]
+
+
+def _draw(weights: np.ndarray, size: int, generator: np.random.Generator) -> np.ndarray:
+    """Returns indices drawn with probabilities proportional to the weights."""
+    sums = np.cumsum(weights)
+    indices = np.searchsorted(sums, generator.uniform(size=size) * sums[-1], side="right")
+    return np.minimum(indices, len(weights) - 1)
+
+
+def _draw_rows(weights: np.ndarray, generator: np.random.Generator) -> np.ndarray:
+    """Returns one index per row, drawn with probabilities proportional to its weights."""
+    sums = np.cumsum(weights, axis=1)
+    levels = generator.uniform(size=(len(weights), 1)) * sums[:, -1:]
+    return np.minimum((sums <= levels).sum(axis=1), weights.shape[1] - 1)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Remove:
+    """The run with the client against the run without it, with proposals for it: δ(ε) = E[Z′·δ_G(ε − L′)], μ² = k."""
+
+    sampler: Sampler
+    tilts: Tilts
 
     @property
     def mu(self) -> float:
         """μ of the Gaussian part."""
-        return 0.0
-
-    @abc.abstractmethod
-    def ends(self, epsilon: float) -> np.ndarray:
-        """Returns losses, increasing, between which the range of values at ε is bounded; any are valid."""
-
-    @property
-    @abc.abstractmethod
-    def square(self) -> float:
-        """‖g‖²."""
-
-    @property
-    @abc.abstractmethod
-    def half(self) -> float:
-        """By how much ⟨g, y⟩ exceeds L at most."""
-
-    @property
-    def least(self) -> float:
-        """A bound of all losses from below."""
-        return -math.inf
-
-    @abc.abstractmethod
-    def drawn(self, shifts: np.ndarray, generator: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-        """Returns L and ⟨g, y⟩ of one y for each of some τ, float64 `[count, 1]`."""
-
-    def sample(self, count: int, generator: np.random.Generator) -> Sample:
-        """Returns a sample; whether a value is shifted is drawn for each independently."""
-        shifts = self.shift * (generator.random((count, 1)) < 0.5)
-        parts = [self.drawn(shifts[begin : begin + CHUNK], generator) for begin in range(0, count, CHUNK)]
-        loss, along = (np.concatenate(chunks) for chunks in zip(*parts, strict=True))
-        return Sample(mu=self.mu, loss=loss, log_density=self.log_density(along), remove=False)
-
-    def log_density(self, along: np.ndarray) -> np.ndarray:
-        """Returns the logarithm of the density of the proposals at ⟨g, y⟩."""
-        return np.logaddexp(0.0, -self.shift * along - self.shift**2 * self.square / 2) - math.log(2)
+        return math.sqrt(self.sampler.pair.common)
 
     def most(self, epsilon: float) -> float:
-        """Returns a bound of all values: the supremum over ℓ of δ_G(ε + ℓ) / D(ℓ), D the least density.
+        """Returns a bound of all values: the supremum over L′ = ℓ of δ_G(ε − ℓ)·e^ℓ / D(ℓ), D the least density.
 
-        Both fall in ℓ. To the left of all intervals δ_G is that of the least loss, and to the right D is at least ½.
+        δ_G(ε − ℓ) rises, and D(ℓ)·e^(−ℓ) does not fall, so that an interval is bounded by the first at its right and
+        the second at its left. It is at least the share of density Z′, which bounds what is left of all intervals.
         """
         epsilon -= LOSS_SLACK
-        ends = self.ends(epsilon)
-        ends = ends[ends > self.least]
-        heights = gaussian_delta(epsilon + np.concatenate([[self.least], ends]), self.mu)
-        inverse = np.append(np.exp(-self.log_density(ends + self.half)), 2.0)
-        return float(np.max(heights * inverse)) * (1 + 4 * DELTA_SLACK)
+        least = -6 * self.mu - float(self.sampler.pair.variances.max()) - 2
+        ends = np.linspace(least, epsilon + 30 * self.mu + 4, _STEPS)
+        rises = np.append(gaussian_delta(epsilon - ends, self.mu), 1.0)
+        densities = self.sampler.log_density(ends, self.tilts, self.tilts.tilt * ends)
+        inverse = np.concatenate([[1 / self.tilts.powers[0]], np.exp(ends - densities)])
+        return float(np.max(rises * inverse)) * (1 + 4 * DELTA_SLACK)
+
+    def sample(self, count: int, generator: np.random.Generator) -> Sample:
+        """Returns L′ and log D of a sample; which proposal a value comes from is drawn for each independently."""
+        counts = generator.multinomial(count, self.tilts.shares)
+        parts = list(self.sampler.samples(self.tilts, counts, generator))
+        loss, tilted = (np.concatenate(chunks) for chunks in zip(*parts, strict=True))
+        return loss, self.sampler.log_density(loss, self.tilts, tilted)
+
+    def values(self, sample: Sample, epsilon: float) -> np.ndarray:
+        """Returns independent numbers of at least 0, whose expectation is at least δ(ε), rounded up."""
+        loss, log_density = sample
+        heights = gaussian_delta(epsilon - LOSS_SLACK - loss, self.mu) * np.exp(loss - log_density)
+        return heights * (1 + DELTA_SLACK)
+
+
+def remove_direction(pair: Pair, epsilon: float, generator: np.random.Generator) -> Remove:
+    """Returns proposals near the best for δ(ε), by a pilot."""
+    sampler, piloted = Sampler(pair), []
+    for powers in _POWERS:
+        if powers[3] and not sampler.has_fourth:
+            continue
+        tried = [Remove(sampler=sampler, tilts=Tilts(powers=powers, tilt=tilt)) for tilt in _TILTS]
+        for proposal in sorted(tried, key=lambda remove: remove.most(epsilon))[: 3 if powers is _POWERS[0] else 1]:
+            grown = growth(proposal.values(proposal.sample(_FEW, generator), epsilon), proposal.most(epsilon))
+            piloted.append((grown, len(piloted), proposal))
+    return max(piloted)[-1]
 
 
 def approach(high: float, estimate: float) -> list[float]:
@@ -215,25 +249,21 @@ def approach(high: float, estimate: float) -> list[float]:
     return [estimate * (1 + excess) for excess in excesses if estimate * (1 + excess) < high]
 
 
-def certified_epsilon(
-    proved: DirectionBound,
-    direction: Direction,
-    aim: float,
-    delta: float,
-    *,
-    samples: int,
-    failure: float,
-    generator: np.random.Generator,
-) -> DirectionBound:
+def certified(
+    proved: Level, direction: Remove, aim: float, *, samples: int, failure: float, generator: np.random.Generator
+) -> Level:
     """Returns the smaller of a proved ε and of one near `aim` that samples certify, for δ less what may fail."""
-    epsilons, mean = approach(proved.value, aim), delta * (1 - FAILURE)
+    epsilons, mean = approach(proved.epsilon, aim), proved.delta * (1 - FAILURE)
     count = certified_count(direction, epsilons, mean, samples=samples, failure=failure, generator=generator)
-    proved = dataclasses.replace(proved, samples=samples)
-    return dataclasses.replace(proved, value=epsilons[count - 1], bound="Monte Carlo") if count else proved
+    level = dataclasses.replace(proved, samples=samples)
+    if not count:
+        return level
+    epsilon = epsilons[count - 1]
+    return dataclasses.replace(level, epsilon=epsilon, bound="certified", theorem="Monte Carlo", failure=failure)
 
 
 def certified_count(
-    direction: Direction,
+    direction: Remove,
     epsilons: list[float],
     mean: float,
     *,
@@ -250,15 +280,10 @@ def certified_count(
     pilot = direction.sample(_PILOT, generator)
     sample = direction.sample(samples, generator)
     for index, epsilon in enumerate(epsilons):
-        bets = best_bets(pilot.values(epsilon), mean, direction.most(epsilon))
-        if not mean_is_at_most(sample.values(epsilon), mean, bets, failure):
+        bets = best_bets(direction.values(pilot, epsilon), mean, direction.most(epsilon))
+        if not mean_is_at_most(direction.values(sample, epsilon), mean, bets, failure):
             return index
     return len(epsilons)
-
-
-def is_hopeless(direction: Direction, epsilon: float, delta: float, *, samples: int, failure: float) -> bool:
-    """Returns whether no sample certifies this ε: not even one of zeros alone, on which a bet wins most."""
-    return samples * np.log1p(delta / direction.most(epsilon)) < -np.log(failure)
 
 
 def best_bets(pilot: np.ndarray, mean: float, most: float) -> np.ndarray:

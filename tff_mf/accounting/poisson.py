@@ -20,7 +20,7 @@ import numpy as np
 from tff_mf.accounting.entries import bands_and_norm
 from tff_mf.accounting.guarantee import Guarantee, Level
 from tff_mf.accounting.question import Question, SecretSampling
-from tff_mf.accounting.secret import SecretRun, proved_level
+from tff_mf.accounting.secret import SecretRun, least
 from tff_mf.base.errors import InputValueError
 from tff_mf.numerics import composed_losses
 from tff_mf.numerics.composed_losses import Losses, Nodes
@@ -162,13 +162,15 @@ class _PoissonRun(SecretRun):
     probability: float
     norm: float
 
-    def ideal(self, sigma: float, delta: float, *, change: float, failure_share: float) -> Level:
-        del failure_share
+    least_delta = 1e-12
+
+    def ideal(self, sigma: float, delta: float, *, change: float) -> Level:
         if change and self.probability == 1:
             # The unamplified ε is smaller than what the chain costs.
-            return proved_level(delta, _THEOREM, math.inf, math.inf)
+            return least("remove", delta, [(math.inf, _THEOREM)])
         mu = Guarantee.of_gaussian(self.norm + change, sigma).mu
-        return proved_level(delta, _THEOREM, *poisson_epsilons(self.queries, self.probability, mu, delta))
+        remove, add = poisson_epsilons(self.queries, self.probability, mu, delta)
+        return least("remove" if remove >= add else "add", delta, [(max(remove, add), _THEOREM)])
 
     def dp_event(self, sigma: float) -> "dp_accounting.SelfComposedDpEvent | None":
         if self.charge_of is not None:

@@ -52,7 +52,7 @@ class Question:
         grid: The grid on which records are summed and noised, or `None` for floating point.
         dimension: Number d of coordinates of a record, with a grid.
         search: The search that the run is one of; the guarantee is then of the run that it selects.
-        samples: Number of samples of each certificate in each direction, where ε is certified by sampling.
+        samples: Number of samples of each certificate, for `BallsInBins`.
 
     Example:
         >>> from tff_mf import Identity, SingleParticipation

@@ -4,7 +4,7 @@ import abc
 import dataclasses
 import math
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from tff_mf.accounting import grid_charge
 from tff_mf.accounting.guarantee import Level
@@ -20,9 +20,9 @@ FAILURE = 1e-3
 # Relative width to which δ at an ε is found, and the least δ that is looked for.
 _WIDTH, _LEAST = 1e-3, 1e-12
 # Parts of a smaller δ are no floats.
-_LEAST_CERTIFIED = 1e-290
-# Of a search for σ by certificates: attempts, and by how much ε may be below its target.
-_ATTEMPTS, _WANTED = 8, 0.004
+LEAST_DELTA = 1e-290
+# Exceeds the rounding error of sums over all rounds, relative.
+_SLACK = 1e-9
 # Of a search without samples: relative width of the interval of σ, its least σ as a share of the unamplified one, and
 # small steps after it.
 _PRECISION, _LEAST_SHARE, _STEPS = 1e-4, 1e-6, 60
@@ -36,20 +36,20 @@ class SecretRun(abc.ABC):
         charge_of: What the integers of a grid cost, as a function of σ; `None` for real numbers.
     """
 
-    # Whether ε is certified by sampling, so that it differs from call to call.
+    # Whether ε is certified by sampling, so that it differs from call to call; and the least δ.
     certified: typing.ClassVar[bool] = False
+    least_delta: typing.ClassVar[float] = LEAST_DELTA
 
     charge_of: Callable[[float], grid_charge.GridCharge] | None = None
 
     @abc.abstractmethod
-    def ideal(self, sigma: float, delta: float, *, change: float, failure_share: float) -> Level:
+    def ideal(self, sigma: float, delta: float, *, change: float) -> Level:
         """Returns ε of real numbers at δ.
 
         Args:
             sigma: σ, at least 0.
             delta: δ.
             change: By how much the norm of what a client adds to Cx may be larger than with C.
-            failure_share: A certificate by sampling may fail with this share of δ/1000.
         """
 
     def rough_epsilon(self, sigma: float, delta: float) -> float | None:
@@ -57,33 +57,30 @@ class SecretRun(abc.ABC):
         del sigma, delta
         return None
 
-    def level(self, sigma: float, delta: float, *, failure_share: float = 1.0) -> Level:
-        """Returns ε at δ; a certificate by sampling may fail with `failure_share` of δ/1000."""
-        charge = self.charge_of(sigma) if self.charge_of and sigma else None
-        return self.charged(sigma, delta, charge, failure_share=failure_share)
+    def level(self, sigma: float, delta: float) -> Level:
+        """Returns ε at δ."""
+        return self.charged(sigma, delta, self.charge_of(sigma) if self.charge_of and sigma else None)
 
-    def charged(
-        self, sigma: float, delta: float, charge: grid_charge.GridCharge | None, *, failure_share: float = 1.0
-    ) -> Level:
+    def charged(self, sigma: float, delta: float, charge: grid_charge.GridCharge | None) -> Level:
         """Returns ε of the computed release, whose distance from the ideal one is `charge`; `None` for real numbers."""
-        delta = delta if self.certified else validation.tail_delta(delta)
-        if delta < _LEAST_CERTIFIED:
-            raise InputValueError(f"delta={delta!r} must be at least {_LEAST_CERTIFIED}.")
+        if delta < self.least_delta:
+            raise InputValueError(
+                f"delta={delta!r} is below {self.least_delta}: smaller values are lost in rounding. Take a larger one."
+            )
         if charge is None:
-            return self.ideal(sigma, delta, change=0.0, failure_share=failure_share)
+            return self.ideal(sigma, delta, change=0.0)
         ideal_levels: list[Level] = []
 
         def epsilon_from(ideal_delta: float) -> float:
-            change = charge.sensitivity
-            ideal_levels.append(self.ideal(sigma, ideal_delta, change=change, failure_share=failure_share))
+            ideal_levels.append(self.ideal(sigma, ideal_delta, change=charge.sensitivity))
             return ideal_levels[-1].epsilon
 
         if charge.tail >= delta:
-            return proved_level(delta, "unamplified", math.inf, math.inf)
+            return least("both", delta, [(math.inf, "unamplified")])
         rough_epsilon = self.rough_epsilon(sigma, delta)
         epsilon = grid_charge.epsilon_of_chain(delta, charge, epsilon_from, rough_epsilon=rough_epsilon)
         if not ideal_levels:
-            return proved_level(delta, "unamplified", epsilon, epsilon)
+            return least("both", delta, [(epsilon, "unamplified")])
         estimate = ideal_levels[-1].estimate if self.certified else epsilon
         return dataclasses.replace(ideal_levels[-1], epsilon=epsilon, delta=delta, estimate=estimate)
 
@@ -106,34 +103,7 @@ class SecretRun(abc.ABC):
         return dataclasses.replace(self.level(sigma, high), epsilon=epsilon, delta=high, estimate=high)
 
     def search(self, epsilon: float, delta: float, *, unamplified: float) -> tuple[float, Level] | None:
-        """Returns a σ near the smallest, and its level, from the σ of known cohorts; `None` if none is enough."""
-        if self.certified:
-            return self.best_of_attempts(epsilon, delta, first=unamplified)
-        return self._bisected(epsilon, delta, unamplified)
-
-    def best_of_attempts(self, epsilon: float, delta: float, *, first: float) -> tuple[float, Level] | None:
-        """Returns the best of a few certificates, from a first σ on.
-
-        Attempt t for one σ may fail with δ/1000·2^(−t), so that all of them together fail with at most δ/1000.
-        """
-        sigma, low, best = first, 0.0, None
-        for attempt in range(1, _ATTEMPTS + 1):
-            level = self.level(sigma, delta, failure_share=2.0**-attempt)
-            if level.epsilon <= epsilon:
-                best = sigma, level
-                if level.epsilon >= epsilon * (1 - _WANTED):
-                    break
-            else:
-                low = sigma
-            # Of an amplified run ε is about as 1/σ, or falls faster.
-            aimed = sigma * min(max(level.epsilon / epsilon, 0.5), 2.0) * (1 + _WANTED / 3)
-            if best is not None and not low < aimed < best[0]:
-                aimed = math.sqrt(low * best[0]) if low else best[0] / 1.5
-            sigma = gaussian.rounded_sigma(aimed)
-        return best
-
-    def _bisected(self, epsilon: float, delta: float, unamplified: float) -> tuple[float, Level] | None:
-        """Returns the smallest σ, to 0.01 %, and its level."""
+        """Returns the smallest σ, to 0.01 %, and its level, from the σ of known cohorts; `None` if none is enough."""
         # Every machine finds the ε of the result to be at most this.
         aim = validation.positive("epsilon", epsilon) * composed_losses.ON_EVERY_MACHINE
 
@@ -166,7 +136,45 @@ class SecretRun(abc.ABC):
         return None
 
 
-def proved_level(delta: float, theorem: str, remove: float, add: float) -> Level:
-    """Returns the level of a bound that needs no samples, from ε of both directions."""
-    direction, epsilon = ("remove", remove) if remove >= add else ("add", add)
-    return Level(epsilon=epsilon, delta=delta, bound="proved", theorem=theorem, direction=direction, estimate=epsilon)
+def least(direction: str, delta: float, bounds: Sequence[tuple[float, str]], estimate: float | None = None) -> Level:
+    """Returns the least of bounds of one direction that need no samples; the first one is a number.
+
+    Example:
+        >>> least("add", 1e-6, [(2.0, "unamplified"), (math.nan, "none"), (1.0, "moments")]).theorem
+        'moments'
+    """
+    # A NaN is not smaller than anything.
+    epsilon, theorem = min(bounds, key=lambda bound: bound[0])
+    # Not NumPy's number.
+    known = {"epsilon": float(epsilon), "estimate": float(epsilon if estimate is None else estimate)}
+    return Level(delta=delta, bound="proved", theorem=theorem, direction=direction, **known)
+
+
+def larger(remove: Level, add: Level) -> Level:
+    """Returns the larger of both directions, which needs the certificates of both."""
+    level = remove if remove.epsilon >= add.epsilon else add
+    are_equal = (remove.epsilon, remove.theorem) == (add.epsilon, add.theorem)
+    return dataclasses.replace(
+        level,
+        direction="both" if are_equal else level.direction,
+        bound="certified" if "certified" in (remove.bound, add.bound) else "proved",
+        failure=remove.failure + add.failure,
+        samples=remove.samples + add.samples,
+        estimate=max(remove.estimate or 0.0, add.estimate or 0.0),
+    )
+
+
+def jensen_epsilon(delta: float, square: float, mean_square: float) -> float:
+    """Returns ε for the run without the client against the run with it, by theorem 7 of docs/proofs.md.
+
+    Args:
+        delta: δ.
+        square: The squared norm of the mean of what the client adds to Cx, divided by σ.
+        mean_square: The mean of its squared norm; both are exact to 1e-9 of them.
+
+    Example:
+        >>> round(jensen_epsilon(1e-6, 0.25, 0.25), 2) == round(gaussian.epsilon_from_delta(1e-6, 0.5), 2)
+        True
+    """
+    mu = math.sqrt(square) * (1 + _SLACK)
+    return gaussian.epsilon_from_delta(delta, mu) + (mean_square * (1 + _SLACK) - square * (1 - _SLACK)) / 2

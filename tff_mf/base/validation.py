@@ -17,8 +17,6 @@ MAX_LISTED_ROUNDS = 10**7
 MAX_WHOLE = 2**63 - 1
 # Above it, matrices are not held in memory.
 MAX_DENSE_ROUNDS = 2**14
-# Smaller ones are lost in the rounding of tail probabilities near 1.
-MIN_TAIL_DELTA = 1e-12
 # Between them neither a clipped value nor a sum over ten billion clients leaves the normal range of float32.
 SMALLEST_CLIP_NORM, LARGEST_CLIP_NORM = 1e-20, 1e20
 
@@ -103,17 +101,6 @@ def open_unit(name: str, value: object) -> float:
     number = real(name, value)
     if not 0 < number < 1:
         raise InputValueError(f"{name}={value!r} must lie strictly between 0 and 1.")
-    return number
-
-
-def tail_delta(value: object) -> float:
-    """Returns `value` as a δ that can be computed from tail probabilities in float64."""
-    number = open_unit("delta", value)
-    if number < MIN_TAIL_DELTA:
-        raise InputValueError(
-            f"delta={value!r} is below {MIN_TAIL_DELTA}: smaller values are lost in rounding where δ is computed from "
-            "tail probabilities. Take a larger one."
-        )
     return number
 
 

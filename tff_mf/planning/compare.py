@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tff_mf import accounting
-from tff_mf.accounting import BallsInBins, BMinSep, CyclicPoisson
+from tff_mf.accounting import BallsInBins, BMinSep, CyclicPoisson, balls_in_bins
 from tff_mf.base import validation
 from tff_mf.base.errors import InputValueError
 from tff_mf.mechanisms import Identity, Mechanism, Tree
@@ -47,8 +47,6 @@ _MOST_ENTRIES = 2**16
 _RISEN = 1.1
 # Of a BLT for balls in bins.
 _BUFFERS = 3
-# Of a certificate, few: bounds without samples are enough to compare.
-_SAMPLES = 1000
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -474,8 +472,6 @@ def _most_bands(sampling: Sampling, rounds: int) -> int:
 
 def _sigma(sampling: Sampling, mechanism: Mechanism, rounds: int, epsilon: float, delta: float) -> float:
     if isinstance(sampling, BallsInBins):
-        gram = accounting.balls_in_bins_gram(mechanism, rounds, bins=sampling.groups)
-        return accounting.BallsInBinsEstimator(gram).noise_multiplier(epsilon=epsilon, delta=delta)
-    return accounting.calibrate_noise_multiplier(
-        mechanism, rounds, sampling, epsilon=epsilon, delta=delta, samples=_SAMPLES
-    )
+        gram = balls_in_bins.balls_in_bins_gram(mechanism, rounds, bins=sampling.groups)
+        return balls_in_bins.Estimator(gram).noise_multiplier(epsilon, delta)
+    return accounting.calibrate_noise_multiplier(mechanism, rounds, sampling, epsilon=epsilon, delta=delta)
