@@ -4,21 +4,85 @@ Every statistical test has a false alarm below `CHANCE`, and there are fewer tha
 its claim after whitening: row t of C·n / σ is standard normal, and independent of all other rows.
 """
 
-import functools
+import contextlib
+import dataclasses
 import sys
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from tff_mf.base import validation
-from tff_mf.conformance.claim import LAWS, BrokenError, Claim, NotJudgedError, Outcome, Subject, Verdict
+from tff_mf.conformance.claim import LAWS, BrokenError, Claim, NotJudgedError, Subject
 from tff_mf.conformance.moves import Moves
 from tff_mf.conformance.noise import Noise, processes
-from tff_mf.conformance.rounds import Probe, Updates, leaves, unless_refused
+from tff_mf.conformance.rounds import Probe, RefusedError, Updates, leaves
 
 # Numbers of the rounds that are run to reach the last one.
 _MOST_LAST = 5e7
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """How a law was judged.
+
+    Attributes:
+        law: Name of the law.
+        status: "passed", "failed", "not judged" or "not promised".
+        text: The smallest fault that is found with probability 1 − 1e-6; or the evidence of one; or why it was not
+            judged, and what would let it be judged.
+    """
+
+    law: str
+    status: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.status:12}  {self.law}: {LAWS[self.law]}" + (f"\n{'':14}{self.text}" if self.text else "")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """What `check` found. It is true if every law was judged and is kept, or is not promised.
+
+    Formal guarantee: a subject that keeps its claim has a failed law with probability below 1e-9. That all laws pass is
+    no proof: a subject may do otherwise on other updates, or in later rounds.
+
+    Attributes:
+        outcomes: One for each law, in the order of `LAWS`.
+    """
+
+    outcomes: tuple[Outcome, ...]
+
+    def __getitem__(self, law: str) -> Outcome:
+        return {outcome.law: outcome for outcome in self.outcomes}[law]
+
+    @property
+    def status(self) -> str:
+        """It is "failed" if a law is broken, or "not judged" if one could not be judged, or "passed"."""
+        statuses = {outcome.status for outcome in self.outcomes}
+        return next((status for status in ("failed", "not judged") if status in statuses), "passed")
+
+    @property
+    def failed(self) -> bool:
+        """Whether a law is broken that the subject claims to keep."""
+        return self.status == "failed"
+
+    def __bool__(self) -> bool:
+        return self.status == "passed"
+
+    def as_dict(self) -> dict[str, Any]:
+        """Returns the verdict as JSON."""
+        return {"status": self.status, "laws": {outcome.law: dataclasses.asdict(outcome) for outcome in self.outcomes}}
+
+    @property
+    def headline(self) -> str:
+        """The status, and the laws that it is due to."""
+        laws = [outcome.law for outcome in self.outcomes if outcome.status == self.status]
+        return self.status.upper() + ("" if self else f": {', '.join(laws)}")
+
+    def __str__(self) -> str:
+        return "\n".join([self.headline, *map(str, self.outcomes)])
 
 
 def check(
@@ -62,36 +126,40 @@ def check(
         InputError: If an argument is of the wrong type or out of range, or a release is no tree like an update.
     """
     validation.instance("claim", claim, Claim, "make one with tff_mf.conformance.Claim")
-    most = claim.grid.max_clients // 2 if claim.grid is not None else sys.maxsize
     for law in laws:
         validation.one_of("laws", law, tuple(LAWS))
     effort = validation.positive("effort", effort)
+    most = claim.grid.max_clients // 2 if claim.grid is not None else sys.maxsize
     clients = min(validation.whole("clients", clients), most)
     updates = like if isinstance(like, Updates) else Updates(like, claim.clip_norm, clients)
     probe = Probe(subject, claim, updates, clients)
     progress("scale")
     with np.errstate(over="ignore", invalid="ignore"):
         noise = Noise(probe, effort)
-        moves = Moves(probe, noise, effort)
-        judges: dict[str, Callable[[], str]] = {
+        moves = Moves(noise, effort)
+        judges: Mapping[str, Callable[[], str]] = {
             "scale": noise.scale,
             "correlation": noise.correlation,
-            "fresh": functools.partial(noise.fresh, effort),
-            "processes": functools.partial(processes, elsewhere),
+            "fresh": lambda: noise.fresh(effort),
+            "processes": lambda: processes(elsewhere),
             "bound": moves.bound,
             "divisor": moves.divisor,
-            "beside": functools.partial(_beside, probe, noise.states),
-            "last_round": functools.partial(_last_round, probe, noise),
+            "beside": lambda: _beside(probe, noise.states),
+            "last_round": lambda: _last_round(noise),
             "low_bits": moves.low_bits,
         }
         outcomes = []
         for law in [law for law in LAWS if law in laws]:
             progress(law)
-            outcomes.append(Outcome.of(law, judges[law], claim.not_promised))
+            try:
+                status, text = "passed", judges[law]()
+            except (BrokenError, NotJudgedError) as error:
+                status, text = "not promised" if law in claim.not_promised else error.status, str(error)
+            outcomes.append(Outcome(law=law, status=status, text=text))
     return Verdict(outcomes=tuple(outcomes))
 
 
-def _beside(probe: Probe, states: tuple[Any, Any]) -> str:
+def _beside(probe: Probe, states: Sequence[Any]) -> str:
     """Judges whether anything but the estimate changes with one client's update, or with its absence."""
     updates, cohort = probe.updates, probe.updates.cohort
     neighbours = {
@@ -101,43 +169,38 @@ def _beside(probe: Probe, states: tuple[Any, Any]) -> str:
         "sends nothing": [[], *cohort[1:]],
         **{f"sends {what}": [update, *cohort[1:]] for what, update in updates.odd.items()},
     }
+    published = getattr(probe.subject, "published", lambda state: ())
 
-    def released(state: Any, cohort: list[Any]) -> dict[str, tuple[int, bytes]] | None:
-        if (seen := unless_refused(probe.step, state, cohort)) is None:
-            return None
-        published = getattr(probe.subject, "published", None)
-        state_leaves = {} if published is None else leaves(published(seen.state), "/published")
-        return {path or "/": (leaf.size, leaf.tobytes()) for path, leaf in (seen.beside | state_leaves).items()}
+    def released(state: Any, cohort: list[Any]) -> dict[str, tuple[int, bytes]]:
+        seen = probe.step(state, cohort)
+        beside = seen.beside | leaves(published(seen.state), "/published")
+        return {path or "/": (leaf.size, leaf.tobytes()) for path, leaf in beside.items()}
 
-    finds = ""
     # In the first round, and in the last of those that are measured.
     for state in states:
         first, second = released(state, cohort), released(state, cohort)
-        if first is None or second is None:
-            raise NotJudgedError("It refuses a round of ordinary updates.")
         random = {path for path, _ in first.items() ^ second.items()}
         covered = {path for path, (size, _) in first.items() if probe.claim.numbers_covered and size == 1}
         for what, neighbour in neighbours.items():
-            if (other := released(state, neighbour)) is not None:
-                changed = {path for path, _ in first.items() ^ other.items()}
+            with contextlib.suppress(RefusedError):
+                changed = {path for path, _ in first.items() ^ released(state, neighbour).items()}
                 if exact := sorted(changed - random - covered):
                     raise BrokenError(f"{exact[0]} changes if one client {what}.")
         if left := sorted(random - covered):
             raise NotJudgedError(f"{left[0]} is random, and its noise is not known. Account for it: numbers_covered.")
-        finds = "" if first else "nothing, since nothing else is released, by Released.beside"
-    return finds
+    return "" if first else "Finds nothing, since nothing else is released, by Released.beside."
 
 
-def _last_round(probe: Probe, noise: Noise) -> str:
+def _last_round(noise: Noise) -> str:
     """Judges whether the round after the last one is refused."""
-    rounds = probe.claim.rounds
+    probe, rounds, state = noise.probe, noise.probe.claim.rounds, noise.last
     if rounds is None:
         raise NotJudgedError("The claim has no last round: pass rounds.")
-    if rounds * probe.dimension > _MOST_LAST:
+    if rounds * probe.updates.dimension > _MOST_LAST:
         raise NotJudgedError(f"{rounds} rounds would take long: check a subject of fewer rounds.")
-    state = noise.last
     for _ in range(noise.rounds, rounds):
         state = probe.step(state, probe.quiet).state
-    if unless_refused(probe.step, state, probe.quiet) is not None:
+    with contextlib.suppress(RefusedError):
+        probe.step(state, probe.quiet)
         raise BrokenError(f"Round {rounds + 1} ran, and the claim is for {rounds}.")
     return ""

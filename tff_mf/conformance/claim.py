@@ -1,8 +1,8 @@
-"""What is checked, and what comes of it: `Claim`, `Subject`, `Released`, `Outcome` and `Verdict`."""
+"""What is checked: the laws, a `Subject`, its `Claim`, and what is `Released`."""
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol, Self
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
 
 from tff_mf.base import validation
 from tff_mf.mechanisms import Identity, Mechanism
@@ -11,7 +11,6 @@ from tff_mf.problem.grids import Grid
 
 # A false alarm of one law that is kept; and standard deviations within which a fault is missed with probability 1e-6.
 CHANCE, POWER = 1e-10, 4.76
-PASSED, FAILED, NOT_JUDGED, NOT_PROMISED = "passed", "failed", "not judged", "not promised"
 
 LAWS: Mapping[str, str] = {
     "scale": "the noise has the claimed scale, in every tensor and round",
@@ -97,84 +96,10 @@ class Subject(Protocol):
 class BrokenError(Exception):
     """A law is broken, by this evidence."""
 
+    status = "failed"
+
 
 class NotJudgedError(Exception):
     """A law cannot be judged: why, and what would let it be judged."""
 
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Outcome:
-    """How a law was judged.
-
-    Attributes:
-        law: Name of the law.
-        status: "passed", "failed", "not judged" or "not promised".
-        text: The evidence; or why it was not judged, and what would let it be judged.
-        finds: The smallest fault that is found with probability 1 − 1e-6.
-    """
-
-    law: str
-    status: str
-    text: str = ""
-    finds: str = ""
-
-    @classmethod
-    def of(cls, law: str, judge: Callable[[], str], not_promised: Sequence[str]) -> Self:
-        """Runs a law, which returns the smallest fault that it finds, or raises an error."""
-        try:
-            return cls(law=law, status=PASSED, finds=judge())
-        except (BrokenError, NotJudgedError) as error:
-            status = FAILED if isinstance(error, BrokenError) else NOT_JUDGED
-            return cls(law=law, status=NOT_PROMISED if law in not_promised else status, text=str(error))
-
-    @property
-    def said(self) -> str:
-        """The evidence and the smallest fault, in words."""
-        return " ".join(filter(None, (self.text, self.finds and f"Finds {self.finds}.")))
-
-    def __str__(self) -> str:
-        return f"{self.status:12}  {self.law}: {LAWS[self.law]}" + (f"\n{'':14}{self.said}" if self.said else "")
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Verdict:
-    """What `check` found. It is true if every law was judged and is kept, or is not promised.
-
-    Formal guarantee: a subject that keeps its claim has a failed law with probability below 1e-9. That all laws pass is
-    no proof: a subject may do otherwise on other updates, or in later rounds.
-
-    Attributes:
-        outcomes: One for each law, in the order of `LAWS`.
-    """
-
-    outcomes: tuple[Outcome, ...]
-
-    def __getitem__(self, law: str) -> Outcome:
-        return {outcome.law: outcome for outcome in self.outcomes}[law]
-
-    @property
-    def status(self) -> str:
-        """It is "failed" if a law is broken, or "not judged" if one could not be judged, or "passed"."""
-        statuses = {outcome.status for outcome in self.outcomes}
-        return next((status for status in (FAILED, NOT_JUDGED) if status in statuses), PASSED)
-
-    @property
-    def failed(self) -> bool:
-        """Whether a law is broken that the subject claims to keep."""
-        return self.status == FAILED
-
-    def __bool__(self) -> bool:
-        return self.status == PASSED
-
-    def as_dict(self) -> dict[str, Any]:
-        """Returns the verdict as JSON."""
-        return {"status": self.status, "laws": {outcome.law: dataclasses.asdict(outcome) for outcome in self.outcomes}}
-
-    @property
-    def headline(self) -> str:
-        """The status, and the laws that it is due to."""
-        laws = [outcome.law for outcome in self.outcomes if outcome.status == self.status]
-        return self.status.upper() + ("" if self else f": {', '.join(laws)}")
-
-    def __str__(self) -> str:
-        return "\n".join([self.headline, *map(str, self.outcomes)])
+    status = "not judged"

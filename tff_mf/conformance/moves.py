@@ -1,5 +1,6 @@
 """Laws of what clients do to a release: how far they move it, whether it is of their sum, and its last bits."""
 
+import contextlib
 import math
 from typing import Any
 
@@ -8,7 +9,7 @@ from scipy import stats
 
 from tff_mf.conformance.claim import CHANCE, POWER, BrokenError, NotJudgedError
 from tff_mf.conformance.noise import Noise, deviations_of
-from tff_mf.conformance.rounds import Probe, unless_refused
+from tff_mf.conformance.rounds import RefusedError
 
 # Numbers that the runs of a history may draw, and how many runs there are at most.
 _DRAWN, _MOST_DRAWS = 2e7, 256
@@ -26,69 +27,65 @@ _TESTS, _ROUNDS = 256, 8
 class Moves:
     """How far cohorts move a release, along the direction of their updates and in all."""
 
-    def __init__(self, probe: Probe, noise: Noise, effort: float) -> None:
-        self.probe, self.updates, self.noise, self.clients = probe, probe.updates, noise, probe.clients
+    def __init__(self, noise: Noise, effort: float) -> None:
+        self.noise, self.probe, self.updates, self.clients = (
+            noise,
+            noise.probe,
+            noise.probe.updates,
+            noise.probe.clients,
+        )
         self.threshold = deviations_of(_TESTS)
-        least = (self.threshold + POWER) * noise.first / (self.clients * self.updates.cosine)
-        self.most = max(2, int(np.clip(_DRAWN / probe.dimension, 4, _MOST_DRAWS) * effort))
+        least = (self.threshold + POWER) * float(noise.stddevs[0]) / (self.clients * self.updates.cosine)
+        self.most = max(2, int(np.clip(_DRAWN / self.updates.dimension, 4, _MOST_DRAWS) * effort))
         self.times = int(np.clip(math.ceil((least / (_FAULT - 1)) ** 2), 2, self.most))
         # Of the means of releases, along any direction.
         self.deviations = noise.stddevs / math.sqrt(self.times)
         self.fault = 1 + least / math.sqrt(self.times)
 
-    def draws(self, *history: list[Any]) -> tuple[np.ndarray, np.ndarray] | None:
-        """Runs a history of cohorts many times; the result is `None` if a round is refused.
+    def draws(self, *history: list[Any]) -> tuple[np.ndarray, np.ndarray]:
+        """Runs a history of cohorts many times.
 
         Returns:
             The last releases, `[times, dimension]`, and how far all are moved along the direction, `[times, rounds]`.
         """
         released, along = [], []
         for _ in range(self.times):
-            if (run := unless_refused(list, self.probe.run(history))) is None:
-                return None
-            released.append(run[-1].estimate)
-            along.append([float(seen.sums @ self.updates.direction) for seen in run])
+            rounds = self.probe.run(*history)
+            released.append(rounds[-1].estimate)
+            along.append([float(seen.sums @ self.updates.direction) for seen in rounds])
         return np.stack(released), np.array(along)
 
-    def see(self) -> float:
-        """Returns how far long updates move a release, or raises an error if clients cannot be seen in the noise."""
+    def check_seen(self) -> None:
+        """Checks that clients can be seen in the noise."""
         if self.updates.lacking:
             raise NotJudgedError(self.updates.lacking)
         if self.fault > _LARGEST_FAULT:
             needed = math.ceil(self.clients * (self.fault - 1) / (_LARGEST_FAULT - 1))
-            text = f"A client that moves a release twice too far is lost in the noise of {self.times} releases: pass"
             smaller = self.probe.claim.noise_multiplier * self.clients / needed
-            raise NotJudgedError(f"{text} clients={needed}, or check with noise_multiplier={smaller:.3g}.")
-        if (draws := self.draws([self.updates.long] * self.clients)) is None:
-            raise NotJudgedError("It refuses a round of long updates.")
-        return float(np.mean(draws[1]))
+            text = f"Noise hides a client: pass clients={needed}, or check with noise_multiplier={smaller:.3g}."
+            raise NotJudgedError(text)
 
-    def check(self, who: str, *history: list[Any]) -> bool:
-        """Checks how far clients move releases, and that the noise is no smaller; returns whether no round is refused.
+    def check(self, who: str, *history: list[Any]) -> None:
+        """Checks how far clients move releases, and that the noise is no smaller.
 
         A client moves the release of its round alone, by at most 1, and a client that sends zero by nothing.
         """
-        if (draws := self.draws(*history)) is None:
-            return False
-        released, along = draws
-        mean = released.mean(0, dtype=np.float64) * self.probe.factor
+        released, along = self.draws(*history)
+        mean, deviations = released.mean(0, dtype=np.float64) * self.probe.factor, self.deviations[: len(history)]
         if not np.all(np.isfinite(mean)):
             raise BrokenError(f"With {who}, the release is not finite.")
-        deviations, dimension = self.deviations[: len(history)], len(mean)
-        clients = [sum(sent is not self.updates.zeros for sent in cohort) for cohort in history]
-        moved, total = (clients[-1] / deviations[-1]) ** 2, float(mean @ mean) / deviations[-1] ** 2
-        # A bound on the tail of a noncentral χ²: Birgé (2001), lemma 8.1.
-        logarithm = -math.log(CHANCE / _TESTS)
-        is_long = total > dimension + moved + 2 * math.sqrt((dimension + 2 * moved) * logarithm) + 2 * logarithm
-        lengths = np.abs(along.mean(0))
-        lengths[-1] = max(lengths[-1], is_long * math.sqrt(max(0.0, total - dimension)) * deviations[-1])
-        excess = lengths - clients - self.threshold * deviations
-        if is_long or np.any(excess > 0):
-            done = len(history) - 1 if is_long else int(np.argmax(excess))
+        clients = np.array([sum(sent is not self.updates.zeros for sent in cohort) for cohort in history], float)
+        lengths, limits = np.abs(along.mean(0)), clients + self.threshold * deviations
+        # |m + noise|² = |m|² + 2·m·noise + |noise|², for a release that clients move by m.
+        along_it, squares = self.threshold * deviations[-1], stats.chi2.isf(CHANCE / 4 / _TESTS, len(mean))
+        excess = float(mean @ mean) - clients[-1] ** 2 - 2 * clients[-1] * along_it - squares * deviations[-1] ** 2
+        if excess > 0:
+            lengths[-1] = max(lengths[-1], math.sqrt(limits[-1] ** 2 + excess))
+        done = int(np.argmax(lengths - limits))
+        if lengths[done] > limits[done]:
             text = f"With {who}, the release of round {done + 1} is moved by {lengths[done]:.3g} clip norms, and may be"
-            raise BrokenError(f"{text} by {clients[done]}.")
+            raise BrokenError(f"{text} by {clients[done]:.0f}.")
         self.check_noise(who, released, along)
-        return True
 
     def check_noise(self, who: str, released: np.ndarray, along: np.ndarray) -> None:
         """Checks that the last releases of a history have no less noise, in all or along the updates."""
@@ -102,78 +99,87 @@ class Moves:
                 ratio = math.sqrt(max(0.0, float(scatter)) / count / variance)
                 raise BrokenError(f"With {who}, {name} is {ratio:.3g} times as large as claimed.")
 
-    def check_sum(self, who: str, cohort: list[Any]) -> bool:
-        """Checks that clients move a release as far as among equals; returns whether no round is refused."""
+    def moved(self, who: str, cohort: list[Any]) -> float:
+        """Returns how far a cohort moves a first release along the direction, whose noise is no smaller."""
+        released, along = self.draws(cohort)
+        self.check_noise(who, released, along)
+        return float(np.mean(along))
+
+    def check_sum(self, who: str, cohort: list[Any]) -> None:
+        """Checks that clients move a release as far as among equals."""
         updates = list({id(sent): sent for sent in cohort if sent is not self.updates.zeros}.values())
         portions = np.array([sum(sent is update for sent in cohort) for update in updates]) / self.clients
-        moved = []
-        for sent in (cohort, *([update] * self.clients for update in updates)):
-            if (draws := self.draws(sent)) is None:
-                return False
-            self.check_noise(who, *draws)
-            moved.append(np.mean(draws[1]))
-        expected, variance = float(portions @ moved[1:]), 1 + float(portions @ portions)
-        if not abs(moved[0] - expected) <= self.threshold * math.sqrt(variance) * self.deviations[0]:
-            text = (
-                f"With {who}, a release is moved by {moved[0]:.3g} clip norms, and among equals these clients move it"
-            )
-            raise BrokenError(f"{text} by {expected:.3g}: what a client adds, or the divisor, follows who reports.")
-        return True
+        moved = self.moved(who, cohort)
+        expected = float(portions @ [self.moved(who, [update] * self.clients) for update in updates])
+        deviation = math.sqrt(1 + float(portions @ portions)) * self.deviations[0]
+        if not abs(moved - expected) <= self.threshold * deviation:
+            text = f"With {who}, a release is moved by {moved:.3g} clip norms, and among equals they move it by"
+            raise BrokenError(f"{text} {expected:.3g}: what a client adds, or the divisor, follows who reports.")
 
     def bound(self) -> str:
         """Judges how far clients move a release: equals, for everything that one may send, odd ones, and later ones."""
-        count, probe, updates = self.clients, self.probe, self.updates
-        refused = [
-            name
-            for name, update in updates.hostile()
-            if not self.check(f"{count} clients that send {name}", [update] * count)
-        ]
-        self.see()
+        count, probe, updates, refused = self.clients, self.probe, self.updates, []
+        for name, update in updates.hostile():
+            try:
+                self.check(f"{count} clients that send {name}", [update] * count)
+            except RefusedError:
+                refused.append(name)
+        self.check_seen()
         # An update that is large in one place alone: each client has another one, so that many are seen.
-        limit = count + deviations_of(probe.dimension * self.most) * self.noise.first
+        limit = count + deviations_of(updates.dimension * self.most) * self.noise.stddevs[0]
         for cohort in updates.single(self.most, count):
-            seen = unless_refused(probe.step, probe.subject.start(), cohort)
-            if seen is not None and not np.all(np.abs(seen.sums) <= limit):
-                raise BrokenError("A client that sends 3e+38 in one place alone is not clipped.")
+            with contextlib.suppress(RefusedError):
+                if not np.all(np.abs(probe.run(cohort)[0].sums) <= limit):
+                    raise BrokenError("A client that sends 3e+38 in one place alone is not clipped.")
         # Fewer than half are odd: an ordinary client is in the middle.
         odd_ones = max(1, (count - 1) // 2)
         ordinary = [updates.long if updates.half is None else updates.half] * (count - odd_ones)
         for name, update in updates.odd.items():
-            self.check_sum(f"{odd_ones} clients before others who send {name}", [*[update] * odd_ones, *ordinary])
-            self.check_sum(f"{odd_ones} clients after others who send {name}", [*ordinary, *[update] * odd_ones])
-        # Half of the clients are away in every second round, if that is not refused.
-        long, away, quiet = [updates.long] * count, probe.quiet[: (count + 1) // 2], probe.quiet
-        rounds = min(self.noise.rounds, _ROUNDS)
-        for between in ([away, quiet], [quiet, quiet]):
-            history = [*[long, *between * 4][: rounds - 1], long]
-            if self.check("long updates in the first and the last round", *history):
-                break
-        self.check("long updates in every round", *[long] * rounds)
-        finds = f"a client that moves a release {self.fault:.2f} times as far"
-        return finds + (f", unless its update is refused: {', '.join(refused)}" if refused else "")
+            with contextlib.suppress(RefusedError):
+                self.check_sum(f"{odd_ones} clients before others who send {name}", [*[update] * odd_ones, *ordinary])
+                self.check_sum(f"{odd_ones} clients after others who send {name}", [*ordinary, *[update] * odd_ones])
+        # Half of the clients, or all, are away in between.
+        rounds, long, away, quiet = (
+            min(self.noise.rounds, _ROUNDS),
+            [updates.long] * count,
+            probe.quiet[count // 2 :],
+            probe.quiet,
+        )
+        for who, history in (
+            ("long updates in the first and the last round, and half of the clients away", [long, *[away, quiet] * 4]),
+            ("long updates in the first and the last round", [long, *[quiet] * 8]),
+            ("long updates in every round", [long] * 8),
+        ):
+            with contextlib.suppress(RefusedError):
+                self.check(who, *history[: min(self.noise.rounds, _ROUNDS) - 1], long)
+        finds = f"Finds a client that moves a release {self.fault:.2f} times as far"
+        return finds + (f", unless its update is refused: {', '.join(refused)}." if refused else ".")
 
     def divisor(self) -> str:
         """Judges whether twice as many clients move a release twice as far, and idle ones change nothing."""
         updates, zeros, count = self.updates, self.updates.zeros, self.clients
-        sent, moved = [updates.long] * count, self.see()
+        self.check_seen()
+        sent = [updates.long] * count
+        moved = np.mean(self.draws(sent)[1])
         if updates.half is not None:
-            halves = self.draws([updates.half] * count)
-            if halves is not None and np.mean(halves[1]) < 0.5 * count - self.threshold * self.deviations[0]:
-                text = f"{count} updates of half a clip norm move a release by {np.mean(halves[1]):.3g}: it is not of"
-                raise BrokenError(f"{text} their sum.")
+            halves = [updates.half] * count
+            by_halves = np.mean(self.draws(halves)[1])
+            if by_halves < 0.5 * count - self.threshold * self.deviations[0]:
+                text = f"{count} updates of half a clip norm move a release by {by_halves:.3g}: it is not of their sum."
+                raise BrokenError(text)
             # Some subjects leave long updates out.
-            sent = sent if moved > count / 2 else [updates.half] * count
+            sent = sent if moved > count / 2 else halves
         for who, others in (
             ("twice as many clients", sent),
             ("as many idle clients beside others", [zeros] * count),
             ("half as many idle clients beside others", [zeros] * (count // 2)),
         ):
-            if not self.check_sum(who, [*sent, *others]):
-                raise NotJudgedError(f"It refuses {who}: pass fewer clients.")
+            self.check_sum(who, [*sent, *others])
         for who, cohort in (("nobody", []), ("one client that sends zero", [zeros])):
-            self.check(who, cohort)
+            with contextlib.suppress(RefusedError):
+                self.check(who, cohort)
         least = (self.threshold + POWER) * math.sqrt(5) * self.deviations[0] / (count * updates.cosine)
-        return f"a divisor that changes by {least:.0%}"
+        return f"Finds a divisor that changes by {least:.0%}."
 
     def low_bits(self) -> str:
         """Judges whether numbers near 0, which clients have moved there, have the last bits of numbers that they left.
@@ -182,13 +188,11 @@ class Moves:
         multiples of g, as far as the released type can tell, and no coarser.
         """
         claim, updates = self.probe.claim, self.updates
-        moved, still = self.draws([updates.long] * self.clients), self.draws(self.probe.quiet)
-        if moved is None or still is None:
-            raise NotJudgedError("It refuses a round of long updates, or of zero.")
-        kind = still[0].dtype
+        moved, still = (self.draws(cohort)[0] for cohort in ([updates.long] * self.clients, self.probe.quiet))
+        kind = still.dtype
         resolution = float(np.finfo(kind).eps) if kind.kind == "f" else 0.0
         if claim.grid is not None:
-            units = moved[0].astype(np.float64) * self.probe.factor * 2**claim.grid.bits
+            units = moved.astype(np.float64) * self.probe.factor * 2**claim.grid.bits
             # What rounding to the released type, and the division, leave of a whole number.
             told = units[4 * np.abs(units) * resolution + 1e-9 < 0.01]
             if len(told) < _FEWEST:
@@ -197,14 +201,14 @@ class Moves:
                 raise BrokenError(f"Sums are no whole multiples of clip_norm / 2^{claim.grid.bits}, of the grid.")
             if stats.binom.cdf(int(np.sum(np.rint(told) % 2 == 1)), len(told), 0.5) < CHANCE:
                 raise BrokenError("Sums are multiples of more than clip_norm / 2^bits.")
-            return "sums or noise that are not on the grid"
-        digits = _FEWER_DIGITS.get(kind, 0) if still[0].size > _FEWEST else 0
-        parts = np.ldexp(np.frexp(still[0] * kind.type(claim.divisor))[0], digits)
+            return "Finds sums or noise that are not on the grid."
+        digits = _FEWER_DIGITS.get(kind, 0) if still.size > _FEWEST else 0
+        parts = np.ldexp(np.frexp(still * kind.type(claim.divisor))[0], digits)
         # The division and the product round at most the last digits.
         if digits and np.all(np.abs(parts - np.rint(parts)) <= 4 * resolution * 2**digits):
             raise BrokenError(f"The noise has numbers of {digits} binary digits only.")
         shares = []
-        for released, _ in (moved, still):
+        for released in (moved, still):
             values = released * claim.divisor
             size = np.broadcast_to(np.abs(updates.direction) * self.clients * claim.clip_norm, values.shape)
             near = np.abs(values) < size / 8
@@ -217,4 +221,4 @@ class Moves:
         if shares[0] - shares[1] > 0.5:
             text = f"Of numbers near 0, {shares[0]:.0%} end in zeros if clients moved them, and {shares[1]:.0%} if not"
             raise BrokenError(f"{text}: one release tells.")
-        return "floats of this type that are added to floats"
+        return "Finds floats of this type that are added to floats."

@@ -1,17 +1,12 @@
 """Rounds of a subject, what clients may send in them, and trees of arrays as vectors."""
 
-import dataclasses
-import importlib
-import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from tff_mf.base.errors import InputValueError
-from tff_mf.conformance.claim import BrokenError, Claim, Released, Subject
-
-_T = TypeVar("_T")
+from tff_mf.conformance.claim import BrokenError, Claim, NotJudgedError, Released, Subject
 
 
 def leaves(tree: Any, path: str = "") -> dict[str, np.ndarray]:
@@ -28,13 +23,14 @@ def leaves(tree: Any, path: str = "") -> dict[str, np.ndarray]:
     return {name: leaf for key, value in tree.items() for name, leaf in leaves(value, f"{path}/{key}").items()}
 
 
-def rebuilt(tree: Any, arrays: list[Any]) -> Any:
-    """Returns a tree like another one with these arrays, which are taken from the list in order."""
+def rebuilt(tree: Any, arrays: Iterable[Any]) -> Any:
+    """Returns a tree like another one with these arrays in the order of `leaves`."""
+    remaining = iter(arrays)
     if isinstance(tree, Mapping):
-        return {key: rebuilt(value, arrays) for key, value in tree.items()}
+        return {key: rebuilt(value, remaining) for key, value in tree.items()}
     if isinstance(tree, list | tuple):
-        return [rebuilt(value, arrays) for value in tree]
-    return arrays.pop(0)
+        return [rebuilt(value, remaining) for value in tree]
+    return next(remaining)
 
 
 class Updates:
@@ -80,7 +76,7 @@ class Updates:
         return rebuilt(self._like, [part.reshape(shape) for part, shape in zip(parts, self.shapes, strict=True)])
 
     def _along(self, length: float) -> Any:
-        """Returns an update of so many clip norms, as much in every tensor."""
+        """Returns an update of this many clip norms, as much in every tensor."""
         return self.tree(self.direction * (length * self._clip_norm))
 
     def _filled(self, value: float, dtype: Any = np.float32) -> Any:
@@ -109,19 +105,16 @@ class Updates:
         yield "a number for each tensor", rebuilt(self._like, [np.float32(1e6)] * len(self.shapes))
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Seen:
-    """A round.
+class RefusedError(NotJudgedError):
+    """The subject refuses a round, which may be right."""
 
-    Attributes:
-        before: The state before it.
-        state: The state after it.
-        estimate: What was released, `[dimension]`.
-        sums: The same times the divisor, in clip norms, float64.
-        beside: What else was released, by its path.
+
+class Seen(NamedTuple):
+    """A round: the state after it, and what was released, with everything else by its path.
+
+    `estimate` is a vector `[dimension]` of the released type, and `sums` the same times the divisor in clip norms.
     """
 
-    before: Any
     state: Any
     estimate: np.ndarray
     sums: np.ndarray
@@ -129,55 +122,31 @@ class Seen:
 
 
 class Probe:
-    """Runs rounds of a subject.
-
-    Args:
-        subject: The subject.
-        claim: Its claim.
-        updates: What clients may send.
-        clients: Clients of a round.
-    """
+    """Runs rounds of a subject with `clients` clients."""
 
     def __init__(self, subject: Subject, claim: Claim, updates: Updates, clients: int) -> None:
         self.subject, self.claim, self.updates, self.clients = subject, claim, updates, clients
-        self.dimension = updates.dimension
         self.quiet = [updates.zeros] * clients
         self.factor = claim.divisor / claim.clip_norm
 
-    def run(self, cohorts: Iterable[list[Any]]) -> Iterator[Seen]:
+    def run(self, *cohorts: list[Any]) -> list[Seen]:
         """Runs one round after another from a new start."""
-        state = self.subject.start()
+        rounds, state = [], self.subject.start()
         for cohort in cohorts:
-            seen = self.step(state, cohort)
-            yield seen
-            state = seen.state
+            rounds.append(self.step(state, cohort))
+            state = rounds[-1].state
+        return rounds
 
     def step(self, state: Any, updates: Sequence[Any]) -> Seen:
-        """Runs a round."""
-        after, released = self.subject.step(state, list(updates))
-        if not isinstance(released, Released):
-            released = Released(estimate=released)
-        arrays = leaves(released.estimate).values()
+        """Runs a round, or raises `RefusedError`."""
+        try:
+            after, released = self.subject.step(state, list(updates))
+            if not isinstance(released, Released):
+                released = Released(estimate=released)
+            arrays, beside = leaves(released.estimate).values(), leaves(released.beside)
+        except Exception as error:
+            raise RefusedError(f"It refuses a round of {len(updates)} clients: {error!r}.") from error
         if (shapes := [array.shape for array in arrays]) != self.updates.shapes:
             raise BrokenError(f"It releases arrays of the shapes {shapes}, and an update has {self.updates.shapes}.")
         estimate = np.concatenate([array.ravel() for array in arrays])
-        sums = estimate.astype(np.float64) * self.factor
-        return Seen(before=state, state=after, estimate=estimate, sums=sums, beside=leaves(released.beside))
-
-
-def unless_refused(function: Callable[..., _T], *arguments: Any) -> _T | None:
-    """Calls a function that runs rounds, which the subject may refuse; then it is `None`."""
-    try:
-        return function(*arguments)
-    except BrokenError:
-        raise
-    except Exception:
-        return None
-
-
-def main() -> None:
-    """Writes the first noise of the subject of MODULE:FUNCTION, the first argument, to a file, the second."""
-    module, _, function = sys.argv[1].partition(":")
-    subject, claim, like = getattr(importlib.import_module(module), function)()
-    probe = Probe(subject, claim, Updates(like, claim.clip_norm, 1), 1)
-    np.save(sys.argv[2], next(probe.run([probe.quiet])).sums)
+        return Seen(after, estimate, estimate.astype(np.float64) * self.factor, beside)
