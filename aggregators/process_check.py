@@ -73,7 +73,7 @@ def check_process(
         rounds: The last round, which is run too; if `None`, eight rounds are.
         server_learning_rate: Rate of the server's first step. If `None`, the one in the process's `get_hparams`.
         grid: The grid, "auto" or `None`.
-        effort: Rounds that are run, as for `tff_mf.conformance.check`: `Outcome.finds` says what is found.
+        effort: Rounds that are run, as for `tff_mf.conformance.check`: `Outcome.text` says what is found.
 
     Example:
         arguments = {"clip_norm": 1.0, "noise_multiplier": 0.5, "clients_per_round": 100}

@@ -36,6 +36,7 @@ from _common import environment
 import tff_mf
 from tff_mf import conformance
 from tff_mf.conformance import adapters
+from tff_mf.conformance.adapters import Made
 from tff_mf.conformance.rounds import leaves, rebuilt
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -124,11 +125,6 @@ class Bounded(conformance.Updates):
             yield [rebuilt(one, [part * np.float32(1e-23) for part in leaves(one).values()]) for one in cohort]
 
 
-def subject(step: Callable[[Any, Any], Any], start: Callable[[], Any] = lambda: None) -> Any:
-    """Returns a subject of two functions."""
-    return types.SimpleNamespace(step=step, start=start)
-
-
 def tensorflow() -> Iterator[Case]:
     """TensorFlow Federated and TensorFlow Privacy, and our aggregator."""
     import tensorflow as tf
@@ -141,7 +137,7 @@ def tensorflow() -> Iterator[Case]:
     made = tff.aggregators.DifferentiallyPrivateFactory
 
     def process(factory: Any) -> Any:
-        return adapters.OfProcess(factory.create(tff.types.to_type([(np.float32, part.shape) for part in LIKE])))
+        return adapters.of_process(factory.create(tff.types.to_type([(np.float32, part.shape) for part in LIKE])))
 
     yield Case("tensorflow-federated gaussian_fixed", process(made.gaussian_fixed(SIGMA, CLIENTS, CLIP)))
     # The sum has the more noise, for that of the count that is noised beside it.
@@ -158,16 +154,16 @@ def tensorflow() -> Iterator[Case]:
 
     one = {"divisor": 1.0}
     query = tfp.GaussianSumQuery(CLIP, CLIP * SIGMA)
-    yield Case("tensorflow-privacy GaussianSumQuery", adapters.OfQuery(query, LIKE), one)
+    yield Case("tensorflow-privacy GaussianSumQuery", adapters.of_query(query, LIKE), one)
     query = tfp.TreeResidualSumQuery.build_l2_gaussian_query(CLIP, SIGMA, specs)
     claim = one | {"mechanism": TREE}
-    yield Case("tensorflow-privacy TreeResidualSumQuery", adapters.OfQuery(query, LIKE), claim, ("fresh",))
+    yield Case("tensorflow-privacy TreeResidualSumQuery", adapters.of_query(query, LIKE), claim, ("fresh",))
     query = tfp.RestartQuery(query, tfp.restart_query.PeriodicRoundRestartIndicator(4))
     blocks = np.kron(np.eye(ROUNDS // 4), tff_mf.Tree(4, variant="online").encoder(4))
     claim = one | {"mechanism": tff_mf.Dense(matrix=blocks)}
-    yield Case("tensorflow-privacy RestartQuery of a tree", adapters.OfQuery(query, LIKE), claim, ("fresh",))
+    yield Case("tensorflow-privacy RestartQuery of a tree", adapters.of_query(query, LIKE), claim, ("fresh",))
     for kind in (tfp.DPKerasSGDOptimizer, tfp.VectorizedDPKerasSGDOptimizer):
-        keras = adapters.OfKeras(lambda _, kind=kind: kind(CLIP, SIGMA, learning_rate=1.0), LIKE)
+        keras = adapters.of_keras(lambda _, kind=kind: kind(CLIP, SIGMA, learning_rate=1.0), LIKE)
         yield Case(f"tensorflow-privacy {kind.__name__}", keras, {}, ("divisor",))
 
     model = tfp.DPSequential(CLIP, SIGMA, use_xla=False, layers=[tf.keras.layers.Dense(SIZE, use_bias=False)])
@@ -180,19 +176,12 @@ def tensorflow() -> Iterator[Case]:
         loss = model.train_on_batch(np.ones((len(updates), 1)), np.concatenate(updates))
         return state, conformance.Released(estimate=-model.get_weights()[0], beside=loss)
 
-    yield Case("tensorflow-privacy DPSequential", subject(step), {}, ("divisor", "beside"), like=np.zeros((1, SIZE)))
+    yield Case("tensorflow-privacy DPSequential", Made(step), {}, ("divisor", "beside"), like=np.zeros((1, SIZE)))
 
 
-class Keyed(adapters.OfStacked):
-    """A transformation of optax whose key, the caller's, is another in each start."""
-
-    def __init__(self, made: Callable[[Any], Any]) -> None:
-        super().__init__(made(0), LIKE)
-        self._made = made
-
-    def start(self) -> Any:
-        self._transformation = self._made(int(np.random.default_rng().integers(2**31)))
-        return super().start()
+def keyed(made: Callable[[Any], Any]) -> Any:
+    """Returns a transformation of optax whose key, the caller's, is another in each start."""
+    return adapters.of_stacked(lambda: made(int(np.random.default_rng().integers(2**31))), LIKE)
 
 
 def jax() -> Iterator[Case]:
@@ -206,9 +195,9 @@ def jax() -> Iterator[Case]:
     from tff_mf.frameworks.optax import clipped_sum, correlated_noise
 
     contrib = optax.contrib
-    aggregate = Keyed(lambda key: contrib.differentially_private_aggregate(CLIP, SIGMA, key))
+    aggregate = keyed(lambda key: contrib.differentially_private_aggregate(CLIP, SIGMA, key))
     yield Case("optax contrib.differentially_private_aggregate", aggregate, {}, ("divisor", *KEYED))
-    sgd = Keyed(lambda key: optax.chain(contrib.dpsgd(1.0, CLIP, SIGMA, key), optax.scale(-1.0)))
+    sgd = keyed(lambda key: optax.chain(contrib.dpsgd(1.0, CLIP, SIGMA, key), optax.scale(-1.0)))
     yield Case("optax contrib.dpsgd", sgd, {}, ("divisor", *KEYED))
 
     def inner(parameters: Any, update: Any) -> Any:
@@ -226,16 +215,16 @@ def jax() -> Iterator[Case]:
         ("banded Toeplitz", functools.partial(privatizer, toeplitz.inverse_as_streaming_matrix(coefficients)), banded),
         ("dense matrix", functools.partial(privatizer, jnp.asarray(banded.inverse(ROUNDS))), banded),
     ):
-        keyed = Keyed(lambda key, noise=noise: optax.chain(clip, noise(stddev=CLIP * SIGMA, prng_key=key)))
+        made = keyed(lambda key, noise=noise: optax.chain(clip, noise(stddev=CLIP * SIGMA, prng_key=key)))
         rounds = {"rounds": ROUNDS} if name == "dense matrix" else {}
         yield Case(
-            f"jax-privacy {name}", keyed, {"divisor": 1.0, "mechanism": mechanism, **rounds}, (*KEYED, "last_round")
+            f"jax-privacy {name}", made, {"divisor": 1.0, "mechanism": mechanism, **rounds}, (*KEYED, "last_round")
         )
 
     private = plan(**PLAN)
     ours = optax.stateless(lambda stacked, _: clipped_sum(stacked, private.clip_norm))
     claim = {"mechanism": private.mechanism, "rounds": 6, "divisor": 4.0}
-    stacked = adapters.OfStacked(optax.chain(ours, correlated_noise(private)), LIKE)
+    stacked = adapters.of_stacked(lambda: optax.chain(ours, correlated_noise(private)), LIKE)
     yield Case("tff-mf frameworks.optax", stacked, claim)
 
 
@@ -257,7 +246,7 @@ def opacus() -> Iterator[Case]:
             optimizer.step()
             return state, [-parameter.detach().numpy() for parameter in parameters]
 
-        return subject(step)
+        return Made(step)
 
     yield Case("opacus DPOptimizer", of_opacus(DPOptimizer, max_grad_norm=CLIP))
     yield Case("opacus DPOptimizer, secure_mode", of_opacus(DPOptimizer, max_grad_norm=CLIP, secure_mode=True))
@@ -297,7 +286,7 @@ def opake() -> Iterator[Case]:
             key = random.key(int(np.random.default_rng().integers(2**62)))
             return made(*arguments, noise_multiplier=SIGMA, key=key, **keywords)
 
-        return subject(step, start)
+        return Made(step, start)
 
     yield Case("opake gaussian_noise", of_opake(gaussian_noise), {}, KEYED)
     for strategy, given in ((band_mf_strategy(bands=4), {"n_steps": ROUNDS}), (blt_strategy(max_buffers=2), schema)):
@@ -346,7 +335,7 @@ def pfl() -> Iterator[Case]:
     ):
         name = type(mechanism._underlying_mechanism if mechanism is not adaptive else adaptive).__name__
         # A simulator's metrics are for whoever runs it.
-        state = subject(step, lambda mechanism=mechanism: mechanism)
+        state = Made(step, lambda mechanism=mechanism: mechanism)
         yield Case(f"pfl {name}", state, {"divisor": 1.0, **claim}, ("beside",))
 
 
@@ -376,7 +365,7 @@ def nvflare() -> Iterator[Case]:
     like = np.zeros(SIZE, np.float32)
     yield Case(
         "nvflare SVTPrivacy",
-        adapters.OfFunction(filtered),
+        adapters.of_function(filtered),
         {"divisor": 1.0, "noise_multiplier": 0.1},
         laplace,
         like=like,
@@ -459,7 +448,7 @@ def elsewhere() -> tuple[Any, conformance.Claim, Any]:
     name, index = os.environ["CASE"].split(":")
     case = next(itertools.islice(globals()[name](), int(index), None))
     quiet = [case.updates().zeros] * case.clients
-    return subject(lambda state, _: case.subject.step(state, quiet), case.subject.start), case.claimed, case.like
+    return Made(lambda state, _: case.subject.step(state, quiet), case.subject.start), case.claimed, case.like
 
 
 def judge(name: str, place: str, effort: float) -> Iterator[list[str]]:
@@ -477,7 +466,7 @@ def judge(name: str, place: str, effort: float) -> Iterator[list[str]]:
             return after, released
 
         os.environ["CASE"] = f"{name}:{index}"
-        judged, keywords = subject(step, case.subject.start), {"clients": case.clients, "effort": effort}
+        judged, keywords = Made(step, case.subject.start), {"clients": case.clients, "effort": effort}
         other = None if "processes" in case.not_promised else "conformance:elsewhere"
         verdict = conformance.check(judged, case.claimed, like=case.updates(), elsewhere=other, **keywords)
         outcomes = {outcome.law: outcome for outcome in verdict.outcomes}
@@ -487,7 +476,7 @@ def judge(name: str, place: str, effort: float) -> Iterator[list[str]]:
         version = importlib.metadata.version(case.name.split()[0])
         for law, outcome in outcomes.items():
             print(f"{case.name}: {law} {outcome.status}. {outcome.text}", file=sys.stderr, flush=True)
-            yield [case.name, version, law, outcome.status, outcome.said]
+            yield [case.name, version, law, outcome.status, outcome.text]
 
 
 def python_of(name: str) -> pathlib.Path:

@@ -130,7 +130,7 @@ def check(subject: str) -> Answer:
     with console.bar("check", len(conformance.LAWS)) as advance:
         verdict = conformance.check(checked, claim, like=like, elsewhere=subject, progress=lambda law: advance(1, law))
     rows = [
-        (outcome.law, f"{outcome.status}: {conformance.LAWS[outcome.law]}. {outcome.said}")
+        (outcome.law, f"{outcome.status}: {conformance.LAWS[outcome.law]}. {outcome.text}")
         for outcome in verdict.outcomes
     ]
     return Answer(verdict.as_dict(), [verdict.headline, Facts(rows)], failed=verdict.failed)

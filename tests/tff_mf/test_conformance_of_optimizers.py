@@ -58,7 +58,7 @@ def test_our_noise_in_optax_keeps_its_claim():
 
     private = plan(**PLAN)
     clip = optax.stateless(lambda gradients, _: clipped_sum(gradients, private.clip_norm))
-    subject = adapters.OfStacked(optax.chain(clip, correlated_noise(private)), LIKE)
+    subject = adapters.of_stacked(lambda: optax.chain(clip, correlated_noise(private)), LIKE)
     verdict = judged(subject, "low_bits", mechanism=private.mechanism, rounds=6)
     assert not verdict.failed, str(verdict)
     assert {outcome.law for outcome in verdict.outcomes if outcome.status == "not judged"} <= {"processes"}
@@ -68,15 +68,10 @@ def test_private_aggregation_of_optax_draws_from_a_seed():
     optax = pytest.importorskip("optax")
     seeds = np.random.default_rng()
 
-    class Seeded(adapters.OfStacked):
-        def start(self):
-            self._transformation = made(int(seeds.integers(2**31)))
-            return super().start()
+    def seeded():
+        return optax.contrib.differentially_private_aggregate(0.7, 0.5, int(seeds.integers(2**31)))
 
-    def made(seed):
-        return optax.contrib.differentially_private_aggregate(0.7, 0.5, seed)
-
-    verdict = judged(Seeded(made(0), LIKE), divisor=8.0, laws=["scale", "correlation", "fresh"])
+    verdict = judged(adapters.of_stacked(seeded, LIKE), divisor=8.0, laws=["scale", "correlation", "fresh"])
     assert [outcome.status for outcome in verdict.outcomes] == ["passed", "passed", "failed"], str(verdict)
     assert "stepped twice" in str(verdict["fresh"])
 
@@ -88,5 +83,5 @@ def test_a_keras_optimizer_of_tensorflow_privacy_divides_by_who_reports():
         return tfp.DPKerasSGDOptimizer(0.7, 0.5, num_microbatches=clients, learning_rate=1.0)
 
     laws = ["scale", "correlation", "fresh", "divisor"]
-    verdict = judged(adapters.OfKeras(build, LIKE), divisor=8.0, laws=laws)
+    verdict = judged(adapters.of_keras(build, LIKE), divisor=8.0, laws=laws)
     assert [outcome.status for outcome in verdict.outcomes] == [*["passed"] * 3, "failed"], str(verdict)

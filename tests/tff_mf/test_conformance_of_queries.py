@@ -29,7 +29,7 @@ def test_our_queries_keep_their_claim(name, grid):
     claim = conformance.Claim(
         mechanism=MECHANISMS[name], grid=grid, not_promised=() if grid else ("low_bits",), **CLAIM
     )
-    subject = adapters.OfQuery(query.limited_to(CLAIM["rounds"]), LIKE)
+    subject = adapters.of_query(query.limited_to(CLAIM["rounds"]), LIKE)
     verdict = conformance.check(subject, claim, like=LIKE, effort=0.03)
     assert not verdict.failed, str(verdict)
     assert [outcome.law for outcome in verdict.outcomes if outcome.status == "not judged"] == ["processes"]
@@ -39,5 +39,5 @@ def test_independent_noise_of_tensorflow_privacy_keeps_its_claim_without_a_last_
     query = tfp.GaussianSumQuery(0.7, 0.7 * 0.8)
     claim = conformance.Claim(**{**CLAIM, "rounds": None}, not_promised=("low_bits", "last_round"))
     laws = set(conformance.LAWS) - {"bound"}
-    verdict = conformance.check(adapters.OfQuery(query, LIKE), claim, like=LIKE, effort=0.03, laws=laws)
+    verdict = conformance.check(adapters.of_query(query, LIKE), claim, like=LIKE, effort=0.03, laws=laws)
     assert not verdict.failed, str(verdict)

@@ -7,7 +7,7 @@ its claim after whitening: row t of C·n / σ is standard normal, and independen
 import contextlib
 import dataclasses
 import sys
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection
 from typing import Any
 
 import numpy as np
@@ -15,8 +15,8 @@ import numpy as np
 from tff_mf.base import validation
 from tff_mf.conformance.claim import LAWS, BrokenError, Claim, NotJudgedError, Subject
 from tff_mf.conformance.moves import Moves
-from tff_mf.conformance.noise import Noise, processes
-from tff_mf.conformance.rounds import Probe, RefusedError, Updates, leaves
+from tff_mf.conformance.noise import correlation, fresh, processes, scale
+from tff_mf.conformance.rounds import RefusedError, Trial, Updates, leaves
 
 # Numbers of the rounds that are run to reach the last one.
 _MOST_LAST = 5e7
@@ -108,7 +108,7 @@ def check(
         clients: Clients that report in a round; some rounds have twice as many.
         elsewhere: "module:function" that returns subject, claim and `like`, for the law of two processes.
         laws: Names of the laws that are judged.
-        effort: Rounds that are run, relative to what usually shows small faults: `Outcome.finds` says what is found.
+        effort: Rounds that are run, relative to what usually shows small faults: `Outcome.text` says what is found.
         progress: Called with the name of each law before it is judged.
 
     Example:
@@ -132,36 +132,26 @@ def check(
     most = claim.grid.max_clients // 2 if claim.grid is not None else sys.maxsize
     clients = min(validation.whole("clients", clients), most)
     updates = like if isinstance(like, Updates) else Updates(like, claim.clip_norm, clients)
-    probe = Probe(subject, claim, updates, clients)
     progress("scale")
+    outcomes = []
     with np.errstate(over="ignore", invalid="ignore"):
-        noise = Noise(probe, effort)
-        moves = Moves(noise, effort)
-        judges: Mapping[str, Callable[[], str]] = {
-            "scale": noise.scale,
-            "correlation": noise.correlation,
-            "fresh": lambda: noise.fresh(effort),
-            "processes": lambda: processes(elsewhere),
-            "bound": moves.bound,
-            "divisor": moves.divisor,
-            "beside": lambda: _beside(probe, noise.states),
-            "last_round": lambda: _last_round(noise),
-            "low_bits": moves.low_bits,
-        }
-        outcomes = []
+        trial = Trial(subject, claim, updates, clients, effort, elsewhere)
+        moves = Moves(trial)
+        of_trial = {judge.__name__: judge for judge in (scale, correlation, fresh, processes, beside, last_round)}
+        of_moves = {judge.__name__: judge for judge in (moves.bound, moves.divisor, moves.low_bits)}
         for law in [law for law in LAWS if law in laws]:
             progress(law)
             try:
-                status, text = "passed", judges[law]()
+                status, text = "passed", of_moves[law]() if law in of_moves else of_trial[law](trial)
             except (BrokenError, NotJudgedError) as error:
                 status, text = "not promised" if law in claim.not_promised else error.status, str(error)
             outcomes.append(Outcome(law=law, status=status, text=text))
     return Verdict(outcomes=tuple(outcomes))
 
 
-def _beside(probe: Probe, states: Sequence[Any]) -> str:
+def beside(trial: Trial) -> str:
     """Judges whether anything but the estimate changes with one client's update, or with its absence."""
-    updates, cohort = probe.updates, probe.updates.cohort
+    updates, cohort = trial.updates, trial.updates.cohort
     neighbours = {
         "is absent": cohort[1:],
         "that is last is absent": cohort[:-1],
@@ -169,18 +159,18 @@ def _beside(probe: Probe, states: Sequence[Any]) -> str:
         "sends nothing": [[], *cohort[1:]],
         **{f"sends {what}": [update, *cohort[1:]] for what, update in updates.odd.items()},
     }
-    published = getattr(probe.subject, "published", lambda state: ())
+    first, published = {}, getattr(trial.subject, "published", lambda state: ())
 
     def released(state: Any, cohort: list[Any]) -> dict[str, tuple[int, bytes]]:
-        seen = probe.step(state, cohort)
-        beside = seen.beside | leaves(published(seen.state), "/published")
-        return {path or "/": (leaf.size, leaf.tobytes()) for path, leaf in beside.items()}
+        seen = trial.step(state, cohort)
+        found = seen.beside | leaves(published(seen.state), "/published")
+        return {path or "/": (leaf.size, leaf.tobytes()) for path, leaf in found.items()}
 
     # In the first round, and in the last of those that are measured.
-    for state in states:
+    for state in trial.states:
         first, second = released(state, cohort), released(state, cohort)
         random = {path for path, _ in first.items() ^ second.items()}
-        covered = {path for path, (size, _) in first.items() if probe.claim.numbers_covered and size == 1}
+        covered = {path for path, (size, _) in first.items() if trial.claim.numbers_covered and size == 1}
         for what, neighbour in neighbours.items():
             with contextlib.suppress(RefusedError):
                 changed = {path for path, _ in first.items() ^ released(state, neighbour).items()}
@@ -191,16 +181,16 @@ def _beside(probe: Probe, states: Sequence[Any]) -> str:
     return "" if first else "Finds nothing, since nothing else is released, by Released.beside."
 
 
-def _last_round(noise: Noise) -> str:
+def last_round(trial: Trial) -> str:
     """Judges whether the round after the last one is refused."""
-    probe, rounds, state = noise.probe, noise.probe.claim.rounds, noise.last
+    rounds, state = trial.claim.rounds, trial.last
     if rounds is None:
         raise NotJudgedError("The claim has no last round: pass rounds.")
-    if rounds * probe.updates.dimension > _MOST_LAST:
+    if rounds * trial.updates.dimension > _MOST_LAST:
         raise NotJudgedError(f"{rounds} rounds would take long: check a subject of fewer rounds.")
-    for _ in range(noise.rounds, rounds):
-        state = probe.step(state, probe.quiet).state
+    for _ in range(trial.rounds, rounds):
+        state = trial.step(state, trial.quiet).state
     with contextlib.suppress(RefusedError):
-        probe.step(state, probe.quiet)
+        trial.step(state, trial.quiet)
         raise BrokenError(f"Round {rounds + 1} ran, and the claim is for {rounds}.")
     return ""

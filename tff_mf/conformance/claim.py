@@ -4,6 +4,8 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
+from scipy import stats
+
 from tff_mf.base import validation
 from tff_mf.mechanisms import Identity, Mechanism
 from tff_mf.problem import grids
@@ -103,3 +105,8 @@ class NotJudgedError(Exception):
     """A law cannot be judged: why, and what would let it be judged."""
 
     status = "not judged"
+
+
+def deviations_of(tests: int) -> float:
+    """Returns the standard deviations that none of so many normal numbers exceeds, but with a chance of `CHANCE`."""
+    return float(stats.norm.isf(CHANCE / 4 / tests))

@@ -1,5 +1,6 @@
 """Laws of what clients do to a release: how far they move it, whether it is of their sum, and its last bits."""
 
+import collections
 import contextlib
 import math
 from typing import Any
@@ -7,9 +8,8 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from tff_mf.conformance.claim import CHANCE, POWER, BrokenError, NotJudgedError
-from tff_mf.conformance.noise import Noise, deviations_of
-from tff_mf.conformance.rounds import RefusedError
+from tff_mf.conformance.claim import CHANCE, POWER, BrokenError, NotJudgedError, deviations_of
+from tff_mf.conformance.rounds import RefusedError, Trial
 
 # Numbers that the runs of a history may draw, and how many runs there are at most.
 _DRAWN, _MOST_DRAWS = 2e7, 256
@@ -20,27 +20,22 @@ _FAULT, _LARGEST_FAULT = 1.25, 2.0
 _FEWEST = 120
 # Digits of float16, and of float32 in float64.
 _FEWER_DIGITS = {np.dtype(np.float32): 11, np.dtype(np.float64): 24}
-# Tests of one law, and rounds of a history.
-_TESTS, _ROUNDS = 256, 8
+# Tests of one law, what a normal number exceeds in none of them, and rounds of a history.
+_TESTS, _THRESHOLD, _ROUNDS = 256, deviations_of(256), 8
 
 
 class Moves:
     """How far cohorts move a release, along the direction of their updates and in all."""
 
-    def __init__(self, noise: Noise, effort: float) -> None:
-        self.noise, self.probe, self.updates, self.clients = (
-            noise,
-            noise.probe,
-            noise.probe.updates,
-            noise.probe.clients,
-        )
-        self.threshold = deviations_of(_TESTS)
-        least = (self.threshold + POWER) * float(noise.stddevs[0]) / (self.clients * self.updates.cosine)
-        self.most = max(2, int(np.clip(_DRAWN / self.updates.dimension, 4, _MOST_DRAWS) * effort))
+    def __init__(self, trial: Trial) -> None:
+        self.trial, self.updates, self.clients = trial, trial.updates, trial.clients
+        least = (_THRESHOLD + POWER) * float(trial.stddevs[0]) / (self.clients * self.updates.cosine)
+        self.most = max(2, int(np.clip(_DRAWN / self.updates.dimension, 4, _MOST_DRAWS) * trial.effort))
         self.times = int(np.clip(math.ceil((least / (_FAULT - 1)) ** 2), 2, self.most))
         # Of the means of releases, along any direction.
-        self.deviations = noise.stddevs / math.sqrt(self.times)
+        self.deviations = trial.stddevs / math.sqrt(self.times)
         self.fault = 1 + least / math.sqrt(self.times)
+        self._contributions = {id(self.updates.zeros): 0.0}
 
     def draws(self, *history: list[Any]) -> tuple[np.ndarray, np.ndarray]:
         """Runs a history of cohorts many times.
@@ -50,10 +45,59 @@ class Moves:
         """
         released, along = [], []
         for _ in range(self.times):
-            rounds = self.probe.run(*history)
+            rounds = self.trial.run(*history)
             released.append(rounds[-1].estimate)
             along.append([float(seen.sums @ self.updates.direction) for seen in rounds])
         return np.stack(released), np.array(along)
+
+    def contribution(self, update: Any) -> float:
+        """Returns how far a client moves a first release along the direction, among equals, by one of `updates`."""
+        if id(update) not in self._contributions:
+            self._contributions[id(update)] = float(np.mean(self.draws([update] * self.clients)[1])) / self.clients
+        return self._contributions[id(update)]
+
+    def check(self, who: str, *history: list[Any]) -> bool:
+        """Checks how far clients move releases, and that there is no less noise; returns whether no round is refused.
+
+        A client moves the release of its round alone, by at most 1, and a client that sends zero by nothing.
+        """
+        try:
+            released, along = self.draws(*history)
+            ids = [id(sent) for sent in history[0]]
+            is_sum = len(history) == 1 and ids != ids[:1] * self.clients
+            expected = sum(map(self.contribution, history[0])) if is_sum else 0.0
+        except RefusedError:
+            return False
+        mean, deviations = released.mean(0, dtype=np.float64), self.deviations[: len(history)]
+        if not np.all(np.isfinite(mean)):
+            raise BrokenError(f"With {who}, the release is not finite.")
+        # |m + noise|² = |m|² + 2·m·noise + |noise|², for a release that clients move by m.
+        clients = np.array([sum(sent is not self.updates.zeros for sent in cohort) for cohort in history], float)
+        limits, lengths, last = clients + _THRESHOLD * deviations, np.abs(along.mean(0)), deviations[-1]
+        longest = clients[-1] ** 2 + 2 * clients[-1] * _THRESHOLD * last
+        longest += last**2 * stats.chi2.isf(CHANCE / 4 / _TESTS, len(mean))
+        if (excess := float(mean @ mean) * self.trial.factor**2 - longest) > 0:
+            lengths[-1] = max(lengths[-1], math.sqrt(limits[-1] ** 2 + excess))
+        if np.any(lengths > limits):
+            done = int(np.argmax(lengths - limits))
+            text = f"With {who}, the release of round {done + 1} is moved by {lengths[done]:.3g} clip norms, and may be"
+            raise BrokenError(f"{text} by {clients[done]:.0f}.")
+        squares = np.einsum("ij,ij->", released, released, dtype=np.float64) - self.times * float(mean @ mean)
+        for name, scatter, count in (
+            ("the noise", squares * self.trial.factor**2, released.shape[1] * (self.times - 1)),
+            ("the noise along their updates", self.times * np.var(along[:, -1]), self.times - 1),
+        ):
+            variance = self.trial.stddevs[len(history) - 1] ** 2
+            if stats.chi2.cdf(scatter / variance, count) < CHANCE / _TESTS:
+                ratio = math.sqrt(max(0.0, float(scatter)) / count / variance)
+                raise BrokenError(f"With {who}, {name} is {ratio:.3g} times as large as claimed.")
+        counts = collections.Counter(ids)
+        del counts[id(self.updates.zeros)]
+        deviation = math.sqrt(1 + sum((number / self.clients) ** 2 for number in counts.values())) * last
+        if is_sum and not abs((moved := np.mean(along)) - expected) <= _THRESHOLD * deviation:
+            text = f"With {who}, a release is moved by {moved:.3g} clip norms, and among equals they move it by"
+            raise BrokenError(f"{text} {expected:.3g}: what a client adds, or the divisor, follows who reports.")
+        return True
 
     def check_seen(self) -> None:
         """Checks that clients can be seen in the noise."""
@@ -61,124 +105,64 @@ class Moves:
             raise NotJudgedError(self.updates.lacking)
         if self.fault > _LARGEST_FAULT:
             needed = math.ceil(self.clients * (self.fault - 1) / (_LARGEST_FAULT - 1))
-            smaller = self.probe.claim.noise_multiplier * self.clients / needed
+            smaller = self.trial.claim.noise_multiplier * self.clients / needed
             text = f"Noise hides a client: pass clients={needed}, or check with noise_multiplier={smaller:.3g}."
             raise NotJudgedError(text)
 
-    def check(self, who: str, *history: list[Any]) -> None:
-        """Checks how far clients move releases, and that the noise is no smaller.
-
-        A client moves the release of its round alone, by at most 1, and a client that sends zero by nothing.
-        """
-        released, along = self.draws(*history)
-        mean, deviations = released.mean(0, dtype=np.float64) * self.probe.factor, self.deviations[: len(history)]
-        if not np.all(np.isfinite(mean)):
-            raise BrokenError(f"With {who}, the release is not finite.")
-        clients = np.array([sum(sent is not self.updates.zeros for sent in cohort) for cohort in history], float)
-        lengths, limits = np.abs(along.mean(0)), clients + self.threshold * deviations
-        # |m + noise|² = |m|² + 2·m·noise + |noise|², for a release that clients move by m.
-        along_it, squares = self.threshold * deviations[-1], stats.chi2.isf(CHANCE / 4 / _TESTS, len(mean))
-        excess = float(mean @ mean) - clients[-1] ** 2 - 2 * clients[-1] * along_it - squares * deviations[-1] ** 2
-        if excess > 0:
-            lengths[-1] = max(lengths[-1], math.sqrt(limits[-1] ** 2 + excess))
-        done = int(np.argmax(lengths - limits))
-        if lengths[done] > limits[done]:
-            text = f"With {who}, the release of round {done + 1} is moved by {lengths[done]:.3g} clip norms, and may be"
-            raise BrokenError(f"{text} by {clients[done]:.0f}.")
-        self.check_noise(who, released, along)
-
-    def check_noise(self, who: str, released: np.ndarray, along: np.ndarray) -> None:
-        """Checks that the last releases of a history have no less noise, in all or along the updates."""
-        mean, variance = released.mean(0, dtype=np.float64), self.noise.stddevs[along.shape[1] - 1] ** 2
-        squares = np.einsum("ij,ij->", released, released, dtype=np.float64) - self.times * float(mean @ mean)
-        for name, scatter, count in (
-            ("the noise", squares * self.probe.factor**2, released.shape[1] * (self.times - 1)),
-            ("the noise along their updates", self.times * np.var(along[:, -1]), self.times - 1),
-        ):
-            if stats.chi2.cdf(scatter / variance, count) < CHANCE / _TESTS:
-                ratio = math.sqrt(max(0.0, float(scatter)) / count / variance)
-                raise BrokenError(f"With {who}, {name} is {ratio:.3g} times as large as claimed.")
-
-    def moved(self, who: str, cohort: list[Any]) -> float:
-        """Returns how far a cohort moves a first release along the direction, whose noise is no smaller."""
-        released, along = self.draws(cohort)
-        self.check_noise(who, released, along)
-        return float(np.mean(along))
-
-    def check_sum(self, who: str, cohort: list[Any]) -> None:
-        """Checks that clients move a release as far as among equals."""
-        updates = list({id(sent): sent for sent in cohort if sent is not self.updates.zeros}.values())
-        portions = np.array([sum(sent is update for sent in cohort) for update in updates]) / self.clients
-        moved = self.moved(who, cohort)
-        expected = float(portions @ [self.moved(who, [update] * self.clients) for update in updates])
-        deviation = math.sqrt(1 + float(portions @ portions)) * self.deviations[0]
-        if not abs(moved - expected) <= self.threshold * deviation:
-            text = f"With {who}, a release is moved by {moved:.3g} clip norms, and among equals they move it by"
-            raise BrokenError(f"{text} {expected:.3g}: what a client adds, or the divisor, follows who reports.")
-
     def bound(self) -> str:
         """Judges how far clients move a release: equals, for everything that one may send, odd ones, and later ones."""
-        count, probe, updates, refused = self.clients, self.probe, self.updates, []
-        for name, update in updates.hostile():
-            try:
-                self.check(f"{count} clients that send {name}", [update] * count)
-            except RefusedError:
-                refused.append(name)
+        count, trial, updates = self.clients, self.trial, self.updates
+        refused = [
+            name
+            for name, update in updates.hostile()
+            if not self.check(f"{count} clients that send {name}", [update] * count)
+        ]
         self.check_seen()
+        self.contribution(updates.long)
         # An update that is large in one place alone: each client has another one, so that many are seen.
-        limit = count + deviations_of(updates.dimension * self.most) * self.noise.stddevs[0]
+        limit = count + deviations_of(updates.dimension * self.most) * trial.stddevs[0]
         for cohort in updates.single(self.most, count):
             with contextlib.suppress(RefusedError):
-                if not np.all(np.abs(probe.run(cohort)[0].sums) <= limit):
+                if not np.all(np.abs(trial.run(cohort)[0].sums) <= limit):
                     raise BrokenError("A client that sends 3e+38 in one place alone is not clipped.")
         # Fewer than half are odd: an ordinary client is in the middle.
         odd_ones = max(1, (count - 1) // 2)
         ordinary = [updates.long if updates.half is None else updates.half] * (count - odd_ones)
         for name, update in updates.odd.items():
-            with contextlib.suppress(RefusedError):
-                self.check_sum(f"{odd_ones} clients before others who send {name}", [*[update] * odd_ones, *ordinary])
-                self.check_sum(f"{odd_ones} clients after others who send {name}", [*ordinary, *[update] * odd_ones])
+            self.check(f"{odd_ones} clients before others who send {name}", [*[update] * odd_ones, *ordinary])
+            self.check(f"{odd_ones} clients after others who send {name}", [*ordinary, *[update] * odd_ones])
         # Half of the clients, or all, are away in between.
-        rounds, long, away, quiet = (
-            min(self.noise.rounds, _ROUNDS),
-            [updates.long] * count,
-            probe.quiet[count // 2 :],
-            probe.quiet,
-        )
+        long, away, quiet = [updates.long] * count, trial.quiet[count // 2 :], trial.quiet
         for who, history in (
             ("long updates in the first and the last round, and half of the clients away", [long, *[away, quiet] * 4]),
             ("long updates in the first and the last round", [long, *[quiet] * 8]),
             ("long updates in every round", [long] * 8),
         ):
-            with contextlib.suppress(RefusedError):
-                self.check(who, *history[: min(self.noise.rounds, _ROUNDS) - 1], long)
-        finds = f"Finds a client that moves a release {self.fault:.2f} times as far"
-        return finds + (f", unless its update is refused: {', '.join(refused)}." if refused else ".")
+            self.check(who, *history[: min(trial.rounds, _ROUNDS) - 1], long)
+        unless = f", unless its update is refused: {', '.join(refused)}" if refused else ""
+        return f"Finds a client that moves a release {self.fault:.2f} times as far{unless}."
 
     def divisor(self) -> str:
         """Judges whether twice as many clients move a release twice as far, and idle ones change nothing."""
-        updates, zeros, count = self.updates, self.updates.zeros, self.clients
+        updates, zeros, count, sent = self.updates, self.updates.zeros, self.clients, self.updates.long
         self.check_seen()
-        sent = [updates.long] * count
-        moved = np.mean(self.draws(sent)[1])
+        by_long = self.contribution(sent)
         if updates.half is not None:
-            halves = [updates.half] * count
-            by_halves = np.mean(self.draws(halves)[1])
-            if by_halves < 0.5 * count - self.threshold * self.deviations[0]:
-                text = f"{count} updates of half a clip norm move a release by {by_halves:.3g}: it is not of their sum."
-                raise BrokenError(text)
+            by_half = self.contribution(updates.half)
+            if count * (0.5 - by_half) > _THRESHOLD * self.deviations[0]:
+                raise BrokenError(f"Updates of half a clip norm move a release by {by_half:.3g}: it is not their sum.")
             # Some subjects leave long updates out.
-            sent = sent if moved > count / 2 else halves
-        for who, others in (
-            ("twice as many clients", sent),
-            ("as many idle clients beside others", [zeros] * count),
-            ("half as many idle clients beside others", [zeros] * (count // 2)),
+            sent = sent if by_long > 0.5 else updates.half
+        for who, cohort in (
+            ("twice as many clients", [sent] * (2 * count)),
+            ("as many idle clients beside others", [*[sent] * count, *[zeros] * count]),
+            ("half as many idle clients beside others", [*[sent] * count, *[zeros] * (count // 2)]),
+            ("nobody", []),
+            ("one client that sends zero", [zeros]),
         ):
-            self.check_sum(who, [*sent, *others])
-        for who, cohort in (("nobody", []), ("one client that sends zero", [zeros])):
-            with contextlib.suppress(RefusedError):
-                self.check(who, cohort)
-        least = (self.threshold + POWER) * math.sqrt(5) * self.deviations[0] / (count * updates.cosine)
+            if not self.check(who, cohort) and len(cohort) > 1:
+                raise NotJudgedError(f"It refuses {who}: pass fewer clients.")
+        least = (_THRESHOLD + POWER) * math.sqrt(5) * self.deviations[0] / (count * updates.cosine)
         return f"Finds a divisor that changes by {least:.0%}."
 
     def low_bits(self) -> str:
@@ -187,12 +171,12 @@ class Moves:
         A float near 0 has finer last bits than the noise that an update was added to. On a grid, all are whole
         multiples of g, as far as the released type can tell, and no coarser.
         """
-        claim, updates = self.probe.claim, self.updates
-        moved, still = (self.draws(cohort)[0] for cohort in ([updates.long] * self.clients, self.probe.quiet))
+        trial, claim, updates = self.trial, self.trial.claim, self.updates
+        moved, still = (self.draws(cohort)[0] for cohort in ([updates.long] * trial.clients, trial.quiet))
         kind = still.dtype
         resolution = float(np.finfo(kind).eps) if kind.kind == "f" else 0.0
         if claim.grid is not None:
-            units = moved.astype(np.float64) * self.probe.factor * 2**claim.grid.bits
+            units = moved.astype(np.float64) * trial.factor * 2**claim.grid.bits
             # What rounding to the released type, and the division, leave of a whole number.
             told = units[4 * np.abs(units) * resolution + 1e-9 < 0.01]
             if len(told) < _FEWEST:
@@ -210,7 +194,7 @@ class Moves:
         shares = []
         for released in (moved, still):
             values = released * claim.divisor
-            size = np.broadcast_to(np.abs(updates.direction) * self.clients * claim.clip_norm, values.shape)
+            size = np.broadcast_to(np.abs(updates.direction) * trial.clients * claim.clip_norm, values.shape)
             near = np.abs(values) < size / 8
             if np.sum(near) < _FEWEST:
                 text = "Too few numbers are near 0: pass more clients, or check with a smaller noise_multiplier."

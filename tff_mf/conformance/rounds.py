@@ -1,5 +1,6 @@
 """Rounds of a subject, what clients may send in them, and trees of arrays as vectors."""
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -7,6 +8,10 @@ import numpy as np
 
 from tff_mf.base.errors import InputValueError
 from tff_mf.conformance.claim import BrokenError, Claim, NotJudgedError, Released, Subject
+
+# Numbers of noise that are measured, so that a scale that is off by 2 % is found; rounds that are run for it, at most;
+# rounds of a start, and numbers of all of its rounds, which are run if they are no more.
+_NUMBERS, _MOST_RUN, _ROUNDS, _MOST_WHOLE = 500_000, 32_000, 8, 2e7
 
 
 def leaves(tree: Any, path: str = "") -> dict[str, np.ndarray]:
@@ -121,13 +126,45 @@ class Seen(NamedTuple):
     beside: dict[str, np.ndarray]
 
 
-class Probe:
-    """Runs rounds of a subject with `clients` clients."""
+class Trial:
+    """A subject that is run, and the noise of its rounds whose updates are zero.
 
-    def __init__(self, subject: Subject, claim: Claim, updates: Updates, clients: int) -> None:
+    Args:
+        subject: The implementation; and the other arguments are as for `check`.
+        updates: What clients may send.
+
+    Attributes:
+        quiet: A cohort of clients that send zero.
+        factor: What releases are multiplied by, to be sums in clip norms.
+        rounds: Rounds of a start: all that are claimed if they do not take long.
+        stddevs: Standard deviations of a number of each round's release, in clip norms.
+        whitened: Row t of C·noise / σ, float32 `[starts, rounds, dimension]`: standard normal, and independent of all
+            other rows.
+        states: A state before the first round, and one before the last of `rounds`; `last` is the one after it.
+    """
+
+    def __init__(
+        self, subject: Subject, claim: Claim, updates: Updates, clients: int, effort: float, elsewhere: str | None
+    ) -> None:
         self.subject, self.claim, self.updates, self.clients = subject, claim, updates, clients
-        self.quiet = [updates.zeros] * clients
-        self.factor = claim.divisor / claim.clip_norm
+        self.effort, self.elsewhere = effort, elsewhere
+        self.quiet, self.factor = [updates.zeros] * clients, claim.divisor / claim.clip_norm
+        mechanism = claim.mechanism.cast_to_float32()
+        rounds = claim.rounds or min(_ROUNDS, mechanism.max_rounds or _ROUNDS)
+        self.rounds = rounds if rounds * max(updates.dimension, rounds) <= _MOST_WHOLE else min(_ROUNDS, rounds)
+        encoder = mechanism.encoder(self.rounds)
+        self.stddevs = claim.noise_multiplier * np.linalg.norm(np.linalg.inv(encoder), axis=1)
+        starts = min(math.ceil(_NUMBERS * effort / (self.rounds * updates.dimension)), _MOST_RUN // self.rounds)
+        self.whitened, seen = np.empty((max(starts, 2), self.rounds, updates.dimension), np.float32), []
+        for whitened in self.whitened:
+            try:
+                seen = self.run(*[self.quiet] * self.rounds)
+            except Exception as error:
+                text = f"subject refuses a round of zero updates: {error!r}. Pass a tree like that has their shapes."
+                raise InputValueError(text) from error
+            whitened[:] = encoder @ np.stack([one.sums for one in seen]) / claim.noise_multiplier
+        states = [subject.start(), *(one.state for one in seen)]
+        self.states, self.last = (states[0], states[-2]), states[-1]
 
     def run(self, *cohorts: list[Any]) -> list[Seen]:
         """Runs one round after another from a new start."""
