@@ -16,8 +16,8 @@ _DRAWN, _MOST_DRAWS = 2e7, 256
 # A client that moves a release this much further than allowed is found, if as many draws as are allowed suffice; a
 # fault of this size, at least, or the law is not judged.
 _FAULT, _LARGEST_FAULT = 1.25, 2.0
-# Fewer numbers do not show their last bits.
-_FEWEST = 120
+# Fewer numbers do not show their last bits, and more are not needed.
+_FEWEST, _ENOUGH = 120, 1_000_000
 # Digits of float16, and of float32 in float64.
 _FEWER_DIGITS = {np.dtype(np.float32): 11, np.dtype(np.float64): 24}
 # Tests of one law, what a normal number exceeds in none of them, and rounds of a history.
@@ -172,7 +172,8 @@ class Moves:
         multiples of g, as far as the released type can tell, and no coarser.
         """
         trial, claim, updates = self.trial, self.trial.claim, self.updates
-        moved, still = (self.draws(cohort)[0] for cohort in ([updates.long] * trial.clients, trial.quiet))
+        enough = math.ceil(_ENOUGH / updates.dimension)
+        moved, still = (self.draws(cohort)[0][:enough] for cohort in ([updates.long] * trial.clients, trial.quiet))
         kind = still.dtype
         resolution = float(np.finfo(kind).eps) if kind.kind == "f" else 0.0
         if claim.grid is not None:
