@@ -45,9 +45,20 @@ def main() -> None:
     y = np.random.default_rng(1).integers(0, 10, count)
     loss = tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 
-    def training(model: tf.keras.Model, mechanism: tff_mf.Mechanism, order: tff_mf.Order) -> Callable[[], object]:
+    def training(mechanism: tff_mf.Mechanism, sampling: tff_mf.Sampling, *, secret: bool) -> Callable[[], object]:
+        model = network()
         model.compile(tf.keras.optimizers.SGD(0.1, 0.9), loss)
-        trained = keras.Training(model, x, y, order=order, mechanism=mechanism, clip_norm=1.0, noise_multiplier=1.0)
+        plan = tff_mf.Plan(
+            mechanism=mechanism,
+            rounds=epochs * given.rounds,
+            sampling=sampling,
+            noise_multiplier=1.0,
+            delta=1e-6,
+            clients_per_round=batch,
+            cohort=batch,
+            secret_cohorts=secret,
+        )
+        trained = keras.Training(model, x, y, plan)
         return lambda: trained.fit(epochs=1)
 
     def plain(model: tf.keras.Model) -> Callable[[], object]:
@@ -57,20 +68,16 @@ def main() -> None:
     def network() -> tf.keras.Model:
         return tf.keras.Sequential(_layers())
 
-    fixed = tff_mf.Order.fixed(examples=count, batch_size=batch, epochs=given.repeats + 1)
-    sampled = tff_mf.Order(
-        sampling=tff_mf.Poisson(population=count, clients_per_round=batch),
-        examples=count,
-        batch_size=batch,
-        rounds=(given.repeats + 1) * given.rounds,
-    )
+    epochs = given.repeats + 1
+    fixed = tff_mf.FixedEpoch(min_sep=given.rounds, max_participations=epochs)
+    sampled = tff_mf.Poisson(population=count, clients_per_round=batch)
     ways = {
         "Keras without privacy": lambda: plain(network()),
         "TensorFlow Privacy, DPSequential": lambda: plain(
             dp_keras_model.DPSequential(1.0, 1.0, layers=_layers(), use_xla=False)
         ),
-        "identity, Poisson batches": lambda: training(network(), tff_mf.Identity(), sampled),
-        "BLT of 4 buffers, fixed order": lambda: training(network(), tff_mf.BLT.production("b400"), fixed),
+        "identity, Poisson batches": lambda: training(tff_mf.Identity(), sampled, secret=True),
+        "BLT of 4 buffers, fixed order": lambda: training(tff_mf.BLT.production("b400"), fixed, secret=False),
     }
     print(f"{network().count_params()} parameters, {given.rounds} rounds of {batch} examples")
     runs = {name: way() for name, way in ways.items() if given.only in name}

@@ -474,7 +474,7 @@ def _train_epochs(
     rules = Rules(rounds=epochs, schema=None, divisor=plan.clients_per_round, clip_norm=plan.clip_norm)
     with open_ledger(folder / LEDGER, bound_to=folder / PLAN, ended=True) as book:
         loop = RunGuard(folder, rules, book)
-        training = keras.Training.of(model, *data.train, plan, seed=settings.seed)
+        training = keras.Training(model, *data.train, plan, seed=settings.seed)
 
         def released() -> dict[str, float]:
             """Writes the row of the newest model, and returns its metrics."""

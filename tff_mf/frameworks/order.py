@@ -27,7 +27,8 @@ class Order:
     not be secret, and all other batches follow from a public seed.
 
     Attributes:
-        sampling: How batches are drawn; `fixed` has one for a fixed order.
+        sampling: How batches are drawn. For `tff_mf.FixedEpoch`, examples are shuffled once and cut into `min_sep`
+            batches, which take turns: each example is in exactly one of them, or, if it fills no batch, in none.
         examples: Number N of examples.
         batch_size: Number B of examples in a batch, or its expectation. Sums of gradients are divided by this constant,
             never by the size of a batch.
@@ -36,9 +37,9 @@ class Order:
 
     Example:
         >>> import tff_mf
-        >>> order = Order.fixed(examples=10, batch_size=3, epochs=4)
-        >>> order.rounds, order.participation
-        (12, FixedEpoch(min_sep=3, max_participations=4))
+        >>> epochs = tff_mf.FixedEpoch(min_sep=3, max_participations=4)
+        >>> Order(sampling=epochs, examples=10, batch_size=3, rounds=12).batches(0, 12).shape
+        (12, 3)
         >>> dp_sgd = Order(sampling=tff_mf.Poisson(population=1000, clients_per_round=10), examples=1000,
         ...                batch_size=10, rounds=100)
         >>> epsilon = tff_mf.epsilon(tff_mf.Identity(), 100, dp_sgd.sampling, noise_multiplier=1.0, delta=1e-6)
@@ -70,29 +71,6 @@ class Order:
                 raise InputValueError(f"{name}={getattr(self, name)}, but {self.sampling} has {own}={expected}.")
         # Refuses a sampling that does not fit the rounds.
         _ = self.participation
-
-    @classmethod
-    def fixed(cls, *, examples: int, batch_size: int, epochs: int, seed: int = 0) -> "Order":
-        """Returns a fixed order: examples are shuffled once and cut into b = ⌊N / B⌋ batches, which take turns.
-
-        Each example is in exactly one batch, or in none: batch j, whose rounds are j, j + b, …, j + (k − 1)b. The order
-        does not depend on the data and may be public. The N − b·B examples that fill no batch never take part.
-
-        Args:
-            examples: Number N of examples.
-            batch_size: Number B of examples in every batch.
-            epochs: Number k of epochs.
-            seed: The same seed gives the same order.
-
-        Raises:
-            InputValueError: If there are fewer examples than in one batch.
-        """
-        count, size = validation.whole("examples", examples), validation.whole("batch_size", batch_size)
-        if size > count:
-            raise InputValueError(f"batch_size={size} exceeds examples={count}: take smaller batches.")
-        schema = FixedEpoch(min_sep=count // size, max_participations=validation.whole("epochs", epochs))
-        rounds = schema.min_sep * schema.max_participations
-        return cls(sampling=schema, examples=count, batch_size=size, rounds=rounds, seed=seed)
 
     @classmethod
     def of(cls, plan: Plan, *, examples: int, seed: int = 0) -> "Order":

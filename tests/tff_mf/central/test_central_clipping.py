@@ -38,7 +38,10 @@ def rounds_of_examples(order):
 
 @given(st.integers(1, 20), st.integers(1, 20), st.integers(1, 4), st.integers(0, 3))
 def test_a_fixed_order_has_the_participation_that_it_is_accounted_for(batch_size, more, epochs, seed):
-    order = tff_mf.Order.fixed(examples=batch_size + more, batch_size=batch_size, epochs=epochs, seed=seed)
+    examples = batch_size + more
+    schema = tff_mf.FixedEpoch(min_sep=examples // batch_size, max_participations=epochs)
+    rounds = schema.min_sep * epochs
+    order = tff_mf.Order(sampling=schema, examples=examples, batch_size=batch_size, rounds=rounds, seed=seed)
     found = rounds_of_examples(order)
     assert len(found) == order.epoch_rounds * batch_size
     for rounds in found.values():

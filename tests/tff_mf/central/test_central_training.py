@@ -1,5 +1,6 @@
 """Central training of whole models: its noise, its sensitivity, its end, and what it writes."""
 
+import dataclasses
 import pickle
 import stat
 import zipfile
@@ -60,20 +61,22 @@ def compiled(*, outputs=1, **more):
 X = np.random.default_rng(0).normal(size=(N, D)).astype(np.float32)
 Y = np.full([N, 1], 9.0, np.float32)
 ZEROS = np.zeros([N, D], np.float32)
-ORDER = tff_mf.Order.fixed(examples=N, batch_size=2, epochs=3)
+ORDER = tff_mf.Order(sampling=tff_mf.FixedEpoch(min_sep=3, max_participations=3), examples=N, batch_size=2, rounds=9)
 
 
 def training(mechanism=None, *, model=None, x=X, y=Y, order=ORDER, noise_multiplier=2.0, **arguments):
-    return keras.Training(
-        linear() if model is None else model,
-        x,
-        y,
-        order=order,
+    plan = tff_mf.Plan(
         mechanism=tff_mf.Identity() if mechanism is None else mechanism,
-        clip_norm=0.5,
+        rounds=order.rounds,
+        sampling=order.sampling,
         noise_multiplier=noise_multiplier,
-        **arguments,
+        clip_norm=0.5,
+        clients_per_round=order.batch_size,
+        cohort=order.batch_size,
+        secret_cohorts=order.is_sampled,
+        **{"delta": 1e-3, **arguments},
     )
+    return keras.Training(linear() if model is None else model, x, y, plan, seed=order.seed)
 
 
 def recorded(mechanism=None, *, rounds=ORDER.rounds, fails_at=-1, **arguments):
@@ -106,14 +109,6 @@ def test_noise_of_fit_is_the_inverse_times_z(name):
     np.testing.assert_allclose(trained.model.get_weights()[0][:, 0], 0.25 + np.sum(optimizer.log, axis=0), atol=1e-5)
     keys = trained._state.noise.past_keys.numpy()
     assert len(np.unique(keys)) == keys.size == 2 * ORDER.rounds
-
-
-def test_epsilon_is_that_of_the_order_and_needs_a_small_delta():
-    trained = training(MECHANISMS["tree"])
-    noise = {"noise_multiplier": 2.0, "delta": 1e-3}
-    assert trained.epsilon(1e-3) == tff_mf.epsilon(MECHANISMS["tree"], ORDER.rounds, ORDER.sampling, **noise)
-    with pytest.raises(tff_mf.InputError, match=r"delta=0.2 is not below 1/examples=1/6"):
-        trained.epsilon(0.2)
 
 
 def test_no_example_moves_the_releases_by_more_than_the_sensitivity():
@@ -158,6 +153,7 @@ def test_a_sampled_training_sums_the_batches_that_were_drawn():
     order = Remembering(sampling=sampling, examples=N, batch_size=1, rounds=40)
     x = np.eye(N, D, dtype=np.float32)
     trained, optimizer = recorded(rounds=40, order=order, noise_multiplier=0.0, x=x)
+    trained._order = order
     trained.fit()
     rows = [order.drawn[step][order.drawn[step] >= 0].tolist() for step in range(40)]
     # Of 40 rounds with one example on average; that none is empty, or none has two, has probability 1e-5.
@@ -368,7 +364,7 @@ def test_checkpoints_of_other_trainings_are_refused(tmp_path):
     trained = training(mechanism)
     trained.fit(epochs=1)
     trained.save(path)
-    other_order = tff_mf.Order.fixed(examples=N, batch_size=2, epochs=3, seed=1)
+    other_order = dataclasses.replace(ORDER, seed=1)
     for arguments in (
         {"x": X[::-1]},
         {"order": other_order},
@@ -398,7 +394,10 @@ def test_checkpoints_of_other_trainings_are_refused(tmp_path):
     ("make", "message"),
     [
         (lambda: training(model=tf.keras.Sequential([tf.keras.layers.Dense(1, input_shape=(D,))])), "compile"),
-        (lambda: training(order="shuffled"), "tff_mf.Order"),
+        (lambda: training(delta=0.2), r"delta=0.2 of the plan is not below 1/examples=1/6"),
+        (lambda: training(grid=tff_mf.Grid(bits=14, max_clients=9), dimension=9), "not supported with Keras"),
+        (lambda: training(x=X[0, 0]), "one entry for each example"),
+        (lambda: training(y=Y[1:]), "one entry for each example"),
         (lambda: training(noise_multiplier=-1.0), "noise_multiplier"),
         (lambda: training(model=linear(tfp.DPKerasSGDOptimizer(1.0, 1.0, learning_rate=0.1))), "TensorFlow Privacy"),
         (lambda: training().fit(class_weight={0: 2.0}), "class_weight: .*loss of your own"),

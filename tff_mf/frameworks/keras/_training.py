@@ -11,13 +11,11 @@ from typing import Any, NoReturn
 import numpy as np
 import tensorflow as tf
 
-from tff_mf import accounting
 from tff_mf.base import checkpoint_files, files, validation
 from tff_mf.base.errors import InputTypeError, InputValueError
 from tff_mf.frameworks.keras import _checks
 from tff_mf.frameworks.keras._clipped_sum import ClippedSum
 from tff_mf.frameworks.order import Order
-from tff_mf.mechanisms import Mechanism
 from tff_mf.planning import Plan
 from tff_mf.problem.cohort_secret import CohortSecret
 from tff_mf.queries import build_query
@@ -34,16 +32,15 @@ class Training:
     state of the noise belong to this object: no argument of `fit` can change them. The state is in variables that are
     not part of the model, so that nothing that Keras saves contains a key of the noise.
 
-    Formal guarantee: the weights after every round, and everything computed from them, have the guarantee of
-    `tff_mf.guarantee(mechanism, order.rounds, order.sampling, noise_multiplier=...)`, amplified where batches are
-    secret, and of `order.participation` in place of the sampling without amplification. An example takes the place of a
-    client: zero-out sets its gradients to zero in all rounds. This holds for any number of calls of `fit`, also after
-    errors: each execution of a round draws fresh noise, and the graph refuses more rounds than the order has. It
-    assumes that the initial weights, the settings and what callbacks compute do not depend on the examples, and that
-    nothing else about the examples is released. Training metrics are exact, and are therefore not computed. Random
-    layers whose seed is known are refused with sampled batches, as far as the graph shows it: not augmentation layers
-    that draw from a `tf.random.Generator`. Secret batches follow from a key of this training alone, which checkpoints
-    have. After `restore`, it holds if nothing was released that was computed after the checkpoint.
+    Formal guarantee: the weights after every round, and everything computed from them, have the plan's `guarantee`,
+    amplified where batches are secret. An example takes the place of a client: zero-out sets its gradients to zero in
+    all rounds. This holds for any number of calls of `fit`, also after errors: each execution of a round draws fresh
+    noise, and the graph refuses more rounds than the plan has. It assumes that the initial weights, the settings and
+    what callbacks compute do not depend on the examples, and that nothing else about the examples is released. Training
+    metrics are exact, and are therefore not computed. Random layers whose seed is known are refused with sampled
+    batches, as far as the graph shows it: not augmentation layers that draw from a `tf.random.Generator`. Secret
+    batches follow from a key of this training alone, which checkpoints have. After `restore`, it holds if nothing was
+    released that was computed after the checkpoint.
 
     Args:
         model: A built and compiled Keras model. Its optimizer may be any; its loss is applied to single examples, and
@@ -51,106 +48,60 @@ class Training:
             trains otherwise, by `loss_weights`, several outputs, a `train_step` of their own or averages of weights.
         x: Inputs: a structure of arrays, each with one entry for each example.
         y: Targets: a structure of arrays, each with one entry for each example.
-        order: The order of the examples.
-        mechanism: The mechanism.
-        clip_norm: Bound ζ on the L2 norm of an example's gradient; from 1e-20 to 1e20.
-        noise_multiplier: σ: standard deviation of each coordinate of Z divided by `clip_norm`.
-        insecure_seed: Makes the noise repeatable. TEST ONLY: there is no privacy with it.
+        plan: The plan, without a grid, with examples as its clients: `clients_per_round` is the size of a batch, on
+            average if it samples at random.
+        seed: Seed of the order of the examples, where it may be known: see `tff_mf.Order`.
 
     Example:
         >>> import tff_mf
         >>> from tff_mf.frameworks import keras
         >>> model = tf.keras.Sequential([tf.keras.layers.Dense(1, input_shape=(2,))])
         >>> model.compile("sgd", "mean_squared_error")
-        >>> order, mechanism = tff_mf.Order.fixed(examples=12, batch_size=4, epochs=2), tff_mf.Tree(6)
-        >>> sigma = tff_mf.calibrate_noise_multiplier(mechanism, 6, order.sampling, epsilon=8.0, delta=1e-3)
-        >>> training = Training(model, tf.ones([12, 2]), tf.ones([12, 1]), order=order, mechanism=mechanism,
-        ...                     clip_norm=1.0, noise_multiplier=sigma)
+        >>> plan = tff_mf.plan(mechanism=tff_mf.BLT(theta=[0.9], omega=[0.1]), rounds=6, epsilon=8.0, delta=1e-3,
+        ...                    sampling=tff_mf.FixedEpoch(min_sep=3, max_participations=2), clients_per_round=4)
+        >>> training = keras.Training(model, tf.ones([12, 2]), tf.ones([12, 1]), plan)
         >>> _ = training.fit()
-        >>> training.rounds, round(training.epsilon(1e-3), 6)
-        (6, 8.0)
+        >>> training.rounds, plan.epsilon <= 8.0
+        (6, True)
 
     Raises:
-        InputValueError: If the arrays are not of the order's number of examples, or the model is refused.
+        InputValueError: If an array has not one entry for each example, the model is refused, δ is not below
+            1 / examples, the plan has a grid, or `Order.of` refuses it.
     """
 
-    def __init__(
-        self,
-        model: tf.keras.Model,
-        x: Any,
-        y: Any,
-        *,
-        order: Order,
-        mechanism: Mechanism,
-        clip_norm: float,
-        noise_multiplier: float,
-        insecure_seed: int | None = None,
-    ) -> None:
-        validation.instance("order", order, Order, "pass a tff_mf.Order")
+    def __init__(self, model: tf.keras.Model, x: Any, y: Any, plan: Plan, *, seed: int = 0) -> None:
         if not tf.executing_eagerly():
             raise InputValueError("a Training must be made eagerly: make it outside of any tf.function or graph.")
         _checks.check_compiled(model)
-        self._clipped_sum = ClippedSum(model, model.loss, clip_norm=clip_norm)
-        self._model, self._optimizer, self._variables = model, model.optimizer, model.trainable_variables
-        if hasattr(self._optimizer, "build"):
-            self._optimizer.build(self._variables)
-        query = build_query(
-            mechanism,
-            record_specs=[tf.TensorSpec(variable.shape, variable.dtype) for variable in self._variables],
-            clip_norm=clip_norm,
-            noise_multiplier=noise_multiplier,
-            insecure_seed=insecure_seed,
-        )
-        self._order, self._query = order, query.bound_to(order.fingerprint.hex()).limited_to(order.rounds)
-        self._examples = _tensors(order, (x, y))
-        self._secret = _variable(_words(CohortSecret.drawn()))
-        # Refuses a sampling that the examples cannot fill.
-        self._batches(0, 1)
-        self._state = tf.nest.map_structure(_variable, self._query.initial_global_state())
-        self._lock, self._torn, self._restored = threading.RLock(), False, True
-
-    @classmethod
-    def of(cls, model: tf.keras.Model, x: Any, y: Any, plan: Plan, *, seed: int = 0) -> "Training":
-        """Returns the training of a plan: its mechanism, σ, clip norm, rounds and sampling, and x and y as its clients.
-
-        Args:
-            model: As for the class.
-            x: Inputs.
-            y: Targets.
-            plan: The plan; its `clients_per_round` is the size of a batch, on average if it samples at random.
-            seed: Seed of the order of the examples, where it may be known.
-
-        Example:
-            >>> import tff_mf
-            >>> from tff_mf.frameworks import keras
-            >>> model = tf.keras.Sequential([tf.keras.layers.Dense(1, input_shape=(2,))])
-            >>> model.compile("sgd", "mean_squared_error")
-            >>> plan = tff_mf.plan(mechanism=tff_mf.BLT(theta=[0.9], omega=[0.1]), rounds=6, epsilon=8.0, delta=1e-3,
-            ...                    sampling=tff_mf.BallsInBins(groups=3), clients_per_round=4, secret_cohorts=True)
-            >>> training = keras.Training.of(model, tf.ones([12, 2]), tf.ones([12, 1]), plan)
-            >>> _ = training.fit()
-            >>> training.epsilon(plan.delta) <= 8.0
-            True
-
-        Raises:
-            InputValueError: As for the class and `Order.of`; or if the plan has a grid.
-        """
-        order = Order.of(plan, examples=len(tf.nest.flatten(x)[0]), seed=seed)
+        self._examples = _tensors(x, y)
+        self._order = Order.of(plan, examples=len(tf.nest.flatten(self._examples)[0]), seed=seed)
         if plan.grid is not None:
             raise InputValueError(
                 f"grid={plan.grid!r} of the plan is not supported with Keras: make the plan without grid and "
                 "dimension, or train with tff_mf.frameworks.torch or tff_mf.frameworks.optax."
             )
-        return cls(
-            model,
-            x,
-            y,
-            order=order,
-            mechanism=plan.mechanism,
+        if plan.delta * self._order.examples >= 1:
+            raise InputValueError(
+                f"delta={plan.delta!r} of the plan is not below 1/examples=1/{self._order.examples}: it would allow "
+                "one example to be published. Take a smaller delta."
+            )
+        self._clipped_sum = ClippedSum(model, model.loss, clip_norm=plan.clip_norm)
+        self._model, self._optimizer, self._variables = model, model.optimizer, model.trainable_variables
+        if hasattr(self._optimizer, "build"):
+            self._optimizer.build(self._variables)
+        query = build_query(
+            plan.mechanism,
+            record_specs=[tf.TensorSpec(variable.shape, variable.dtype) for variable in self._variables],
             clip_norm=plan.clip_norm,
             noise_multiplier=plan.noise_multiplier,
             insecure_seed=plan.insecure_seed,
         )
+        self._query = query.bound_to(self._order.fingerprint.hex()).limited_to(plan.rounds)
+        self._secret = _variable(_words(CohortSecret.drawn()))
+        # Refuses a sampling that the examples cannot fill.
+        self._batches(0, 1)
+        self._state = tf.nest.map_structure(_variable, self._query.initial_global_state())
+        self._lock, self._torn, self._restored = threading.RLock(), False, True
 
     @property
     def model(self) -> tf.keras.Model:
@@ -166,28 +117,6 @@ class Training:
     def rounds(self) -> int:
         """Number of rounds whose noise has been drawn."""
         return int(self._state.noise.round)
-
-    def epsilon(self, delta: float) -> float:
-        """Returns ε of all rounds of the order, for zero-out of one example, amplified where its batches are secret.
-
-        Raises:
-            InputValueError: If the noise is repeatable, δ is 1 / examples or more, at which an example may be
-                published, or no ε is known for the order and the mechanism.
-        """
-        if self._query.insecure:
-            raise InputValueError(
-                "insecure_seed was given: TEST ONLY, such a training has no privacy guarantee. Leave it out."
-            )
-        examples = self._order.examples
-        if validation.open_unit("delta", delta) * examples >= 1:
-            raise InputValueError(
-                f"delta={delta!r} is not below 1/examples=1/{examples}: it would allow one example to be published. "
-                "Take a smaller delta."
-            )
-        sigma = self._query.noise_multiplier
-        return accounting.epsilon(
-            self._query.mechanism, self._order.rounds, self._order.sampling, noise_multiplier=sigma, delta=delta
-        )
 
     def fit(
         self,
@@ -421,16 +350,15 @@ def _variable(initial: tf.Tensor) -> tf.Variable:
     return tf.Variable(initial, trainable=False, shape=shape)
 
 
-def _tensors(order: Order, examples: Any) -> Any:
-    """Returns a structure of arrays as tensors, after checking that each has one entry for each example."""
+def _tensors(x: Any, y: Any) -> tuple[Any, Any]:
+    """Returns structures of arrays as tensors, after checking that each has one entry for each example."""
     # TensorFlow copies NumPy's arrays, but shares the memory of others, which can change.
     tensors = tf.nest.map_structure(
-        lambda leaf: tf.convert_to_tensor(leaf if tf.is_tensor(leaf) else np.array(leaf)), examples
+        lambda leaf: tf.convert_to_tensor(leaf if tf.is_tensor(leaf) else np.array(leaf)), (x, y)
     )
-    for tensor in tf.nest.flatten(tensors):
-        if tensor.shape.rank == 0 or tensor.shape[0] != order.examples:
-            raise InputValueError(
-                f"x or y has an array of shape {tensor.shape}, but examples={order.examples} in the order: each array "
-                "must have one entry for each example."
-            )
+    shapes = [tuple(tensor.shape) for tensor in tf.nest.flatten(tensors)]
+    if len({shape[:1] for shape in shapes}) != 1 or () in shapes:
+        raise InputValueError(
+            f"x and y have arrays of the shapes {shapes}: pass arrays that have one entry for each example."
+        )
     return tensors
