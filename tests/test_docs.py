@@ -34,7 +34,6 @@ LONG = {"amplification.md-0"}
 # For a quick run in CI: what stands in a block, and what takes its place.
 SHORTER = {
     "README.md-0": ("rounds=30", "rounds=3"),
-    "frameworks.md-0": ("epochs=10)", "epochs=2)"),
     # A client's loop over its batches, which takes half of the time of the other.
     "swap-in-tff.md-0": (
         "withhold_metrics,",
