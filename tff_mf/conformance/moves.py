@@ -59,45 +59,53 @@ class Moves:
     def check(self, who: str, *history: list[Any]) -> bool:
         """Checks how far clients move releases, and that there is no less noise; returns whether no round is refused.
 
-        A client moves the release of its round alone, by at most 1, and a client that sends zero by nothing.
+        Different clients of a first round move it as far as among equals. Otherwise a client moves the release of its
+        round alone, by at most 1, and a client that sends zero by nothing.
         """
+        cohort, zeros = history[0], self.updates.zeros
+        senders = collections.Counter(id(sent) for sent in cohort if sent is not zeros)
+        are_equal = len(senders) == 1 and len(cohort) == self.clients
+        is_mixed = len(history) == 1 and bool(senders) and not are_equal
         try:
             released, along = self.draws(*history)
-            ids = [id(sent) for sent in history[0]]
-            is_sum = len(history) == 1 and ids != ids[:1] * self.clients
-            expected = sum(map(self.contribution, history[0])) if is_sum else 0.0
+            expected = sum(map(self.contribution, cohort)) if is_mixed else 0.0
         except RefusedError:
             return False
-        mean, deviations = released.mean(0, dtype=np.float64), self.deviations[: len(history)]
+        mean = released.mean(0, dtype=np.float64)
         if not np.all(np.isfinite(mean)):
             raise BrokenError(f"With {who}, the release is not finite.")
+        if is_mixed:
+            moved, others = float(np.mean(along)), sum((number / self.clients) ** 2 for number in senders.values())
+            if not abs(moved - expected) <= _THRESHOLD * math.sqrt(1 + others) * self.deviations[0]:
+                text = f"With {who}, a release is moved by {moved:.3g} clip norms, and among equals they move it by"
+                raise BrokenError(f"{text} {expected:.3g}: what a client adds, or the divisor, follows who reports.")
+        else:
+            clients = np.array([sum(sent is not zeros for sent in cohort) for cohort in history], float)
+            self.check_lengths(who, clients, along.mean(0), mean * self.trial.factor)
+        squares = np.einsum("ij,ij->", released, released, dtype=np.float64) - self.times * float(mean @ mean)
+        variance = self.trial.stddevs[len(history) - 1] ** 2
+        for name, scatter, count in (
+            ("the noise", squares * self.trial.factor**2, released.shape[1] * (self.times - 1)),
+            ("the noise along their updates", self.times * np.var(along[:, -1]), self.times - 1),
+        ):
+            if stats.chi2.cdf(scatter / variance, count) < CHANCE / _TESTS:
+                ratio = math.sqrt(max(0.0, float(scatter)) / count / variance)
+                raise BrokenError(f"With {who}, {name} is {ratio:.3g} times as large as claimed.")
+        return True
+
+    def check_lengths(self, who: str, clients: np.ndarray, along: np.ndarray, mean: np.ndarray) -> None:
+        """Checks that so many clients of each round move its release by no more, and the last one in any direction."""
+        deviations = self.deviations[: len(clients)]
+        limits, lengths, last = clients + _THRESHOLD * deviations, np.abs(along), deviations[-1]
         # |m + noise|² = |m|² + 2·m·noise + |noise|², for a release that clients move by m.
-        clients = np.array([sum(sent is not self.updates.zeros for sent in cohort) for cohort in history], float)
-        limits, lengths, last = clients + _THRESHOLD * deviations, np.abs(along.mean(0)), deviations[-1]
         longest = clients[-1] ** 2 + 2 * clients[-1] * _THRESHOLD * last
         longest += last**2 * stats.chi2.isf(CHANCE / 4 / _TESTS, len(mean))
-        if (excess := float(mean @ mean) * self.trial.factor**2 - longest) > 0:
+        if (excess := float(mean @ mean) - longest) > 0:
             lengths[-1] = max(lengths[-1], math.sqrt(limits[-1] ** 2 + excess))
         if np.any(lengths > limits):
             done = int(np.argmax(lengths - limits))
             text = f"With {who}, the release of round {done + 1} is moved by {lengths[done]:.3g} clip norms, and may be"
             raise BrokenError(f"{text} by {clients[done]:.0f}.")
-        squares = np.einsum("ij,ij->", released, released, dtype=np.float64) - self.times * float(mean @ mean)
-        for name, scatter, count in (
-            ("the noise", squares * self.trial.factor**2, released.shape[1] * (self.times - 1)),
-            ("the noise along their updates", self.times * np.var(along[:, -1]), self.times - 1),
-        ):
-            variance = self.trial.stddevs[len(history) - 1] ** 2
-            if stats.chi2.cdf(scatter / variance, count) < CHANCE / _TESTS:
-                ratio = math.sqrt(max(0.0, float(scatter)) / count / variance)
-                raise BrokenError(f"With {who}, {name} is {ratio:.3g} times as large as claimed.")
-        counts = collections.Counter(ids)
-        del counts[id(self.updates.zeros)]
-        deviation = math.sqrt(1 + sum((number / self.clients) ** 2 for number in counts.values())) * last
-        if is_sum and not abs((moved := np.mean(along)) - expected) <= _THRESHOLD * deviation:
-            text = f"With {who}, a release is moved by {moved:.3g} clip norms, and among equals they move it by"
-            raise BrokenError(f"{text} {expected:.3g}: what a client adds, or the divisor, follows who reports.")
-        return True
 
     def check_seen(self) -> None:
         """Checks that clients can be seen in the noise."""
