@@ -185,7 +185,7 @@ def test_every_mechanism_of_train_has_a_guarantee_and_noise_on_a_grid(name):
     found = asked.privacy_plan(asked.build_mechanism())
     assert found.dimension == dimension_of("lstm", vocab_size=50, embedding_size=2, units=2)
     assert found.epsilon <= 8.0
-    on_grid(found.mechanism, deviation=found.noise_multiplier * 2.0**found.grid.bits, largest_normal=13.5)
+    on_grid(found.mechanism, deviation=found.noise_multiplier * 2.0**found.grid.bits)
 
 
 def test_a_dense_matrix_of_too_many_rows_is_refused_before_its_search():

@@ -13,7 +13,7 @@ def couplings(recursion, rounds):
     """K: C below its diagonal, each row divided by its diagonal entry; with the rounded coefficients of a recursion."""
     encoder = recursion.mechanism.encoder(rounds)
     below = np.tril(encoder, -1) / np.diagonal(encoder)[:, np.newaxis]
-    if hasattr(recursion, "coefficient_bits"):
+    if recursion.coefficient_bits is not None:
         below = np.rint(np.ldexp(below, recursion.coefficient_bits))
         below = np.ldexp(below, -recursion.coefficient_bits)
     return below

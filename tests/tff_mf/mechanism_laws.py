@@ -95,7 +95,7 @@ class MechanismLaws(abc.ABC):
 
     def test_the_recursion_on_a_grid_is_nearly_the_inverse(self):
         mechanism = self.make(self.rounds)
-        found = on_grid(mechanism, deviation=2.0**17, largest_normal=13.0)
+        found = on_grid(mechanism, deviation=2.0**17)
         assert found.rounds >= self.rounds
         assert found.column_change < 1e-6 * np.linalg.norm(mechanism.encoder(self.rounds))
         assert found.error(self.rounds) < 1e-3

@@ -11,7 +11,6 @@ import numpy as np
 import tff_mf
 from tff_mf.mechanisms import on_grid
 from tff_mf.noise import numpy as streams
-from tff_mf.problem import grids
 
 ROUNDS, DIMENSION, STDDEV = 200, 3, 7.379
 # The rounds that are drawn: trees carry over 64, and bands end after 33.
@@ -54,7 +53,7 @@ def mechanisms():
 
 
 def recursion_of(mechanism):
-    return on_grid(mechanism, deviation=STDDEV * 2**GRID.bits, largest_normal=grids.LARGEST_NORMAL)
+    return on_grid(mechanism, deviation=STDDEV * 2**GRID.bits)
 
 
 def stream_of(mechanism):
@@ -79,7 +78,7 @@ def in_numpy():
         recursion = recursion_of(mechanism)
         found[name] = {
             "integers": _digest(rows),
-            "numbers": recursion.digest,
+            "numbers": recursion.recursion.digest,
             "inverse": _digest([mechanism.cast_to_float32().inverse(rounds)]) if name in _INVERSES else None,
             "fingerprint": stream.fingerprint.hex(),
             "rounds": recursion.rounds,

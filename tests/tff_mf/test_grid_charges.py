@@ -16,7 +16,7 @@ from tff_mf import accounting
 from tff_mf.accounting import grid_charge
 from tff_mf.accounting.balls_in_bins import widened
 from tff_mf.base.errors import InputValueError
-from tff_mf.mechanisms import on_grid
+from tff_mf.mechanisms import bounds_of, on_grid
 from tff_mf.numerics import normals
 from tff_mf.problem import grids
 
@@ -149,7 +149,7 @@ def _nearly_singular(kind):
 def _largest_row_sum(recursion, rounds):
     """The largest sum of absolute values of a row of C̃⁻¹·diag(C), times T·s/C_tt + 1 of each column, in fractions."""
     below = couplings(recursion, rounds)
-    units = exact_scales(recursion.mechanism, rounds) * recursion.deviation * recursion.largest_normal + 1
+    units = exact_scales(recursion.mechanism, rounds) * recursion.deviation * grids.LARGEST_NORMAL + 1
     inverse, found = [], Fraction(0)
     for t in range(rounds):
         row = [Fraction(int(i == t)) for i in range(rounds)]
@@ -164,15 +164,16 @@ def _largest_row_sum(recursion, rounds):
 @pytest.mark.parametrize("kind", ["toeplitz", "banded", "dense"])
 def test_integers_are_bounded_by_the_rows_of_the_rounded_matrix(kind):
     """By those of C, they would exceed int32 after 70 rounds, and the sums of their products 2^52."""
-    found = on_grid(_nearly_singular(kind), deviation=2.0 * 2**8, largest_normal=13.5)
+    found = on_grid(_nearly_singular(kind), deviation=2.0 * 2**8)
     assert found.largest >= _largest_row_sum(found, min(found.rounds, 120)) * (1 - 1e-6)
-    assert found.largest * (np.abs(found.coefficients).sum(axis=1).max() + 1) * 2.0**found.coefficient_bits <= 2.0**52
+    coefficients = bounds_of(found.mechanism).rounded(found.coefficient_bits)
+    assert found.largest * (np.abs(coefficients).sum(axis=1).max() + 1) * 2.0**found.coefficient_bits <= 2.0**52
 
 
 @pytest.mark.parametrize("rounds", [1, 2, 11, 24])
 def test_the_integers_of_fewer_rounds_are_bounded_by_the_rows_of_these(make_mechanism, rounds):
     """Never below the largest integer that normals of ±T and a rounding of 1 can give in these rounds."""
-    found = on_grid(make_mechanism(24), deviation=3.0 * 2**8, largest_normal=13.5)
+    found = on_grid(make_mechanism(24), deviation=3.0 * 2**8)
     assert found.largest_within(rounds) >= _largest_row_sum(found, rounds) * (1 - 1e-9)
     assert found.largest_within(rounds) <= found.largest
 
@@ -181,7 +182,7 @@ def test_the_integers_of_fewer_rounds_are_bounded_by_the_rows_of_these(make_mech
 def test_a_charge_is_that_of_the_rounds_of_its_run(rounds):
     """C⁻¹ of nine bands of ones is ±1 for ever: over 131,072 rounds, its integers grow to 29,000 times T·s."""
     ones = tff_mf.BandedToeplitz(column=[1.0] * 9)
-    found = on_grid(ones, deviation=7.379 * 2**16, largest_normal=grids.LARGEST_NORMAL)
+    found = on_grid(ones, deviation=7.379 * 2**16)
     whole = _largest_row_sum(found, rounds)
     assert whole * (1 - 1e-9) <= found.largest_within(rounds) <= whole * 1.01
     assert found.largest > 1000 * whole
@@ -202,7 +203,7 @@ def _least_guarantee(mechanism, rounds, schema, every, *, adjacency, sigma, grid
     """Returns μ and the tail that the theorem of the charge needs, from a sum over all rounds of the run."""
     restarts = [min(every, rounds - begin) for begin in range(0, rounds, every)]
     scales = exact_scales(mechanism, every)
-    found = on_grid(mechanism, deviation=sigma * 2**grid.bits, largest_normal=grids.LARGEST_NORMAL)
+    found = on_grid(mechanism, deviation=sigma * 2**grid.bits)
     largest = _largest_row_sum(found, every)
     cells = [float(1 / (found.deviation * scale)) for part in restarts for scale in scales[:part]]
     run = (mechanism, rounds, schema.max_participations)
@@ -217,7 +218,7 @@ def _least_guarantee(mechanism, rounds, schema, every, *, adjacency, sigma, grid
     charge = math.sqrt(by_error) + math.sqrt(math.pi / 2 * by_ratio)
     rounded = couplings(found, every) / scales[:, np.newaxis]
     exact = np.tril(found.mechanism.encoder(every), -1)
-    change = np.linalg.norm(rounded - exact, axis=0).max() if hasattr(found, "coefficient_bits") else 0.0
+    change = np.linalg.norm(rounded - exact, axis=0).max() if found.coefficient_bits is not None else 0.0
     sensitivity = tff_mf.restart_sensitivity(found.mechanism, rounds, schema, restart_every=every).value
     ideal = (sensitivity + schema.max_participations * float(change)) / sigma
     return ideal * (2 if adjacency == "replace-one" else 1) + 2 * charge, sum(dimension * each.tail for each in errors)
@@ -263,7 +264,7 @@ def test_errors_of_the_sums_of_all_rounds_are_charged(theta, omega, restarts):
     """Of a stream whose integers grow, with hardly any noise on a coarse grid: there e is a good part of the charge."""
     blt, schema = tff_mf.BLT(theta=theta, omega=omega), tff_mf.SingleParticipation()
     setting = {"grid": tff_mf.Grid(bits=8, max_clients=9), "dimension": 10**6, "adjacency": "zero-out"}
-    found = on_grid(blt, deviation=0.05 * 2**8, largest_normal=grids.LARGEST_NORMAL)
+    found = on_grid(blt, deviation=0.05 * 2**8)
     every = min(found.rounds, 30)
     run = (blt, restarts * every, schema)
     guarantee = tff_mf.guarantee(*run, noise_multiplier=0.05, restart_every=every, **setting)
@@ -281,7 +282,7 @@ def test_wide_cells_of_every_round_are_within_the_log_ratio(widest):
     matrix = np.eye(rounds) - np.diag(np.full(rounds - 1, 3.0), -1)
     matrix[rounds // 2 :] *= ratio
     mechanism, deviation = tff_mf.Dense(matrix=matrix), ratio / widest
-    found = on_grid(mechanism, deviation=deviation, largest_normal=grids.LARGEST_NORMAL)
+    found = on_grid(mechanism, deviation=deviation)
     arguments = {"noise_multiplier": deviation / 2**8, "grid": tff_mf.Grid(bits=8, max_clients=2), "dimension": 10}
     charge = grid_charge.charge(mechanism, rounds, 1, **arguments)
     eighths = [eighth / 8 for eighth in range(1, 16) if widest / ratio < eighth / 8 < widest]
@@ -295,13 +296,12 @@ def test_wide_cells_of_every_round_are_within_the_log_ratio(widest):
 @pytest.mark.parametrize("rounds", [1, 3, 300, 1024])
 def test_coarse_bounds_of_trees_are_above_those_of_the_inverse(variant, rounds, monkeypatch):
     tree = tff_mf.Tree(rounds, variant=variant)
-    exact = on_grid(tree, deviation=1e5, largest_normal=13.5)
+    exact, found = bounds_of(tree).norms, on_grid(tree, deviation=1e5)
     monkeypatch.setattr("tff_mf.mechanisms.tree.MOST_WHOLE_ROUNDS", 0)
-    coarse = on_grid(tree, deviation=1e5, largest_normal=13.5)
-    assert exact.largest <= coarse.largest
-    assert len(exact._blocks) == len(coarse._blocks)
-    assert np.all(np.array(exact._blocks) <= np.array(coarse._blocks) * (1 + 1e-12))
-    assert exact.error(rounds) <= coarse.error(rounds)
+    coarse = bounds_of(tree).norms
+    assert len(exact) == len(coarse)
+    assert np.all(np.array(exact) <= np.array(coarse) * (1 + 1e-12))
+    assert found.error(rounds) <= on_grid(tree, deviation=1e5).error(rounds)
 
 
 @pytest.mark.sampled
@@ -309,8 +309,8 @@ def test_coarse_bounds_of_trees_are_above_those_of_the_inverse(variant, rounds, 
 @pytest.mark.parametrize("bits", [0, 2, 16, 30])
 def test_a_stream_ends_before_its_error_voids_the_bound_on_its_integers(theta, omega, bits):
     # The buffers of these C⁻¹ grow, and the bounds hold for errors of at most half a unit.
-    found = on_grid(tff_mf.BLT(theta=theta, omega=omega), deviation=2.0**bits, largest_normal=13.0)
-    assert 0 < found.error(found.rounds) <= min(2.0**-6, 2.0**-12 * found.unit)
+    found = on_grid(tff_mf.BLT(theta=theta, omega=omega), deviation=2.0**bits)
+    assert 0 < found.error(found.rounds) <= min(2.0**-6, 2.0**-12 * 2.0**bits * 13.5)
     assert found.largest <= 2.0**52
     assert 1 < found.rounds <= 64
 
@@ -318,8 +318,8 @@ def test_a_stream_ends_before_its_error_voids_the_bound_on_its_integers(theta, o
 def test_a_bound_on_the_error_counts_the_subtraction_of_a_half():
     """Of an L of up to `past`, which is rounded to half of its last place, whatever the error before."""
     for theta in (0.5, 1.0):
-        found = on_grid(tff_mf.BLT(theta=[theta], omega=[0.25]), deviation=2.0**20, largest_normal=13.0)
-        past = found.largest - found.unit
+        found = on_grid(tff_mf.BLT(theta=[theta], omega=[0.25]), deviation=2.0**20)
+        past = found.largest - 13.6 * 2.0**20
         assert found.error(9) >= 2.0**-53 * (past + 1)
 
 

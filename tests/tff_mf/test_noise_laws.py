@@ -24,7 +24,6 @@ from tff_mf.mechanisms.recursion import NEW, PAST, Case
 from tff_mf.noise import _generators
 from tff_mf.noise import numpy as streams
 from tff_mf.numerics import normals
-from tff_mf.problem import grids
 
 try:
     import jax
@@ -307,7 +306,7 @@ def run(name, engine, grid, request):
 
 
 def found_of(mechanism, stddev=STDDEV):
-    return on_grid(mechanism, deviation=stddev * 2**GRID.bits, largest_normal=grids.LARGEST_NORMAL)
+    return on_grid(mechanism, deviation=stddev * 2**GRID.bits)
 
 
 def assert_close(rows, expected):

@@ -7,14 +7,13 @@
 import dataclasses
 import math
 from collections.abc import Callable
-from typing import Any
 
 from tff_mf.base import validation
 from tff_mf.base.errors import InputValueError
 from tff_mf.mechanisms import Mechanism, bounds_of
 from tff_mf.mechanisms.grid import ROUNDING, SLACK, GridBounds
 from tff_mf.numerics import gaussian, normals
-from tff_mf.problem.grids import LARGEST_NORMAL, Grid
+from tff_mf.problem.grids import Grid
 
 # Of a whole run: far below every δ, and still within 12 standard deviations.
 _TAIL = 1e-24
@@ -57,7 +56,7 @@ class GridCharge:
 
 
 def charge(
-    mechanism: Mechanism | GridBounds[Any],
+    mechanism: Mechanism | GridBounds,
     rounds: int,
     max_participations: int,
     *,
@@ -97,7 +96,7 @@ def charge(
     validation.whole("max_participations", max_participations)
     deviation = validation.positive("noise_multiplier", noise_multiplier) * 2**grid.bits
     bounds = bounds_of(mechanism) if isinstance(mechanism, Mechanism) else mechanism
-    integers = bounds.at(deviation=deviation, largest_normal=LARGEST_NORMAL)
+    integers = bounds.at(deviation)
     longest = rounds if restart_every is None else min(rounds, validation.whole("restart_every", restart_every))
     if longest > integers.rounds:
         kind = integers.mechanism.kind

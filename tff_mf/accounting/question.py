@@ -127,7 +127,7 @@ class Question:
         return type(self.mechanism), self.mechanism.content_digest(), *settings
 
     @functools.cached_property
-    def bounds(self) -> GridBounds[typing.Any]:
+    def bounds(self) -> GridBounds:
         """What bounds of the mechanism's integers have in common for every σ."""
         return bounds_of(self.mechanism)
 

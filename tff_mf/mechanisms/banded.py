@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import numpy as np
 
@@ -51,7 +51,7 @@ class Banded(BandedMechanism):
     def cast_to_float32(self) -> Self:
         return dataclasses.replace(self, values=self.values.astype(np.float32).astype(np.float64))
 
-    def grid_bounds(self) -> GridBounds[Any]:
+    def grid_bounds(self) -> GridBounds:
         rows = of_diagonals(self.values)
         return Rows(self, rows, banded=True)
 
@@ -144,6 +144,6 @@ class BandedToeplitz(ToeplitzMechanism):
         """x_t = (z_t − Σ_{0<i<b̂} c_i x_{t−i}) / c_0, for any number of rounds."""
         return of_rows(np.array([self.column]))
 
-    def grid_bounds(self) -> GridBounds[Any]:
+    def grid_bounds(self) -> GridBounds:
         rows = np.array([self.column])
         return Rows(self, rows, banded=True)

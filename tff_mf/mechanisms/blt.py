@@ -7,7 +7,7 @@ rounds. Terms of these are positive; exponents are x = −log θ, which keep the
 import dataclasses
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
 
@@ -157,7 +157,7 @@ class BLT(ToeplitzMechanism):
             past=self.omega, after=[[(buffer, decay), (NEW, 1.0)] for buffer, decay in enumerate(self.theta)]
         )
 
-    def grid_bounds(self) -> GridBounds[Any]:
+    def grid_bounds(self) -> GridBounds:
         return Linear(self, as_stored=True)
 
 

@@ -10,7 +10,6 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, Generic, TypeVar
 
 import numpy as np
 
@@ -18,6 +17,7 @@ from tff_mf.base import in_order
 from tff_mf.base.errors import InputTypeError, InputValueError
 from tff_mf.mechanisms._mechanism import BandedMechanism, Mechanism, ToeplitzMechanism
 from tff_mf.mechanisms.recursion import NEW, PAST, Numbers, Recursion, Step, Terms, past_rows, rows_of, unit_vectors
+from tff_mf.problem.grids import LARGEST_NORMAL
 
 # Largest relative error of one operation in float64.
 ROUNDING = 2.0**-53
@@ -42,87 +42,76 @@ _INT32_LIMIT = 2**31
 _BLOCK = 2**10
 
 
-_M = TypeVar("_M", bound=Mechanism)
-
-
-class GridBounds(abc.ABC, Generic[_M]):
+class GridBounds(abc.ABC):
     """What the bounds of a mechanism's integers have in common for every σ and every grid: computed once, when needed.
 
     Attributes:
         mechanism: The mechanism, cast to float32.
     """
 
-    def __init__(self, mechanism: _M) -> None:
+    def __init__(self, mechanism: Mechanism) -> None:
         self.mechanism = mechanism
 
     @abc.abstractmethod
-    def at(self, *, deviation: float, largest_normal: float) -> "GridRecursion[Any]":
-        """Returns the recursion with its bounds for one σ; the arguments are as of `GridRecursion`."""
+    def at(self, deviation: float) -> "GridRecursion":
+        """Returns the recursion with its bounds for one σ: s, the standard deviation of z in units of the grid."""
 
 
-_B = TypeVar("_B", bound=GridBounds[Any])
-
-
-class GridRecursion(abc.ABC, Generic[_B]):
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class GridRecursion:
     """n_t = R(s_t·z_t − L_t), with L_t = Σ_{i<t} K_ti n_i for row t of C divided by C_tt, and s_t = s / C_tt.
-
-    Args:
-        bounds: What does not depend on s.
-        deviation: s, standard deviation of a coordinate of the independent noise in units of the grid.
-        largest_normal: T, largest absolute value of a standard normal that is drawn.
 
     Attributes:
         mechanism: The mechanism, cast to float32.
+        deviation: s, standard deviation of a coordinate of the independent noise in units of the grid.
         rounds: Last round of the stream.
+        made: Returns what is computed in each round: in place, with less memory, of which a row may change its type.
+        largest_within: Returns N: bound on |n_t| in the first rounds, at most all rounds of the stream.
+        error: Returns e: bound on the error of a computed L_t − ½ in the first rounds, as a function of past n, in
+            units of the grid.
         column_change: Bound on the norm of a column of C̃ − C, for the C̃ with the entries that the recursion computes
             with.
         smallest_diagonal: Bound on the entries of C's diagonal.
         largest_diagonal: Bound on the entries of C's diagonal.
+        coefficient_bits: k, if entries of C̃ are multiples of 2^-k of the diagonal.
+        all_rows: Number of rows of a C that is not banded, all of which are kept; 0 if it is.
     """
 
+    mechanism: Mechanism
+    deviation: float
     rounds: int
-    column_change = 0.0
-    smallest_diagonal = largest_diagonal = 1.0
+    made: Callable[..., Recursion]
+    largest_within: Callable[[int], float]
+    error: Callable[[int], float] = lambda rounds: 0.0
+    column_change: float = 0.0
+    smallest_diagonal: float = 1.0
+    largest_diagonal: float = 1.0
+    coefficient_bits: int | None = None
+    all_rows: int = 0
 
-    def __init__(self, bounds: _B, *, deviation: float, largest_normal: float) -> None:
-        self.bounds, self.mechanism = bounds, bounds.mechanism
-        self.deviation, self.largest_normal = deviation, largest_normal
-
-    @property
-    def unit(self) -> float:
-        """Bound on |s·z + C_tt·r|, where |r| ≤ 1 is what rounding adds to n_t."""
-        return (self.deviation * self.largest_normal + self.largest_diagonal) * SLACK
-
-    @property
-    @abc.abstractmethod
+    @functools.cached_property
     def recursion(self) -> Recursion:
         """What is computed in each round; a row of memory never changes its type."""
+        return self.made(in_place=False)
 
-    @property
+    @functools.cached_property
     def in_place(self) -> Recursion:
         """The same integers with less memory, of which a row may change its type."""
-        return self.recursion
+        return self.made(in_place=True)
 
     @property
     def largest(self) -> float:
         """Bound on |n_t| in all rounds of the stream."""
         return self.largest_within(self.rounds)
 
-    @property
-    def digest(self) -> str:
-        """SHA-256 of what integers are computed from beside s and the normals, for fingerprints."""
-        return self.recursion.digest
-
-    @abc.abstractmethod
-    def largest_within(self, rounds: int) -> float:
-        """Returns N: bound on |n_t| in the first rounds, at most all rounds of the stream."""
-
-    @abc.abstractmethod
-    def error(self, rounds: int) -> float:
-        """Returns e: bound on the error of a computed L_t − ½, as a function of past n, in units of the grid."""
-
     def check(self, dimension: int) -> None:
         """Refuses a recursion that would keep too many numbers: of a mechanism that is not banded, `check_rows`."""
+        check_rows(self.mechanism.kind, bands=self.all_rows, dimension=dimension)
+
+
+def unit(deviation: float, largest_diagonal: float) -> float:
+    """Returns a bound on |s·z + C_tt·r|, where |r| ≤ 1 is what rounding adds to n_t."""
+    return (deviation * LARGEST_NORMAL + largest_diagonal) * SLACK
 
 
 def allowed(name: str, largest: np.ndarray, error: np.ndarray | float = 0.0) -> int:
@@ -159,14 +148,14 @@ def check_rows(kind: str, *, bands: int, dimension: int) -> None:
         )
 
 
-def on_grid(mechanism: Mechanism, *, deviation: float, largest_normal: float) -> GridRecursion[Any]:
+def on_grid(mechanism: Mechanism, *, deviation: float) -> GridRecursion:
     """Returns the recursion of a mechanism on a grid, with the bounds that its guarantee is computed from.
 
     The arguments are as of `bounds_of` and `GridRecursion`. Whoever asks for many σ asks `bounds_of` once.
 
     Example:
         >>> from tff_mf import BLT
-        >>> bounded = on_grid(BLT.production("b400"), deviation=7.0 * 2**16, largest_normal=13.0)
+        >>> bounded = on_grid(BLT.production("b400"), deviation=7.0 * 2**16)
         >>> bounded.error(2052) < 1e-6, bounded.largest < 2**31
         (True, True)
 
@@ -174,10 +163,10 @@ def on_grid(mechanism: Mechanism, *, deviation: float, largest_normal: float) ->
         InputTypeError: If the mechanism has no integer recursion.
         InputValueError: If its integers would be too large.
     """
-    return bounds_of(mechanism).at(deviation=deviation, largest_normal=largest_normal)
+    return bounds_of(mechanism).at(deviation)
 
 
-def bounds_of(mechanism: Mechanism) -> GridBounds[Any]:
+def bounds_of(mechanism: Mechanism) -> GridBounds:
     """Returns what the bounds of a mechanism's integers have in common for every σ.
 
     The parameters are cast to float32. A mechanism of this package may have a method `grid_bounds` with a proof of
@@ -208,7 +197,7 @@ def bounds_of(mechanism: Mechanism) -> GridBounds[Any]:
     return Rows(run, rows_of(run.encoder(rounds)), banded=False)
 
 
-class Linear(GridBounds[Mechanism]):
+class Linear(GridBounds):
     """Any recursion in float64: its bounds are computed by running it.
 
     All that it computes is linear in the v_i = n_i + L_i, |v_i| ≤ unit / C_ii: the sums of absolute values of the
@@ -243,8 +232,31 @@ class Linear(GridBounds[Mechanism]):
             raise InputValueError(f"the recursion of kind {mechanism.kind!r} has a scale that is no number above 0.")
         self.relative_errors = functools.cache(self._relative_errors)
 
-    def at(self, *, deviation: float, largest_normal: float) -> "GridRecursion[Any]":
-        return _OfLinear(self, deviation=deviation, largest_normal=largest_normal)
+    def at(self, deviation: float) -> GridRecursion:
+        # A scale may be rounded up.
+        smallest, largest = SLACK**-1 / max(self.scales), SLACK / min(self.scales)
+        if self.recursion.alike and self.scales[0] == 1.0:
+            smallest = largest = 1.0
+        most = unit(deviation, largest)
+        with np.errstate(over="ignore"):
+            rounds = allowed(self.mechanism.kind, self.norms.max(axis=1) * most)
+        limit = min(LARGEST_ERROR, _LARGEST_SHARE * most)
+        if not self.error(rounds, most) <= limit:
+            tried = range(1, rounds)
+            rounds = bisect.bisect_left(tried, True, key=lambda count: not self.error(count, most) <= limit)
+        if rounds == 0:
+            allowed(self.mechanism.kind, np.array([np.inf]))
+        return GridRecursion(
+            mechanism=self.mechanism,
+            deviation=deviation,
+            rounds=rounds,
+            made=lambda in_place: self.recursion,
+            largest_within=lambda count: float(self.norms[count - 1, 0]) * most,
+            error=lambda count: self.error(min(count, rounds), most),
+            column_change=self.change,
+            smallest_diagonal=smallest,
+            largest_diagonal=largest,
+        )
 
     @functools.cached_property
     def steps(self) -> list[Step]:
@@ -343,37 +355,6 @@ class Linear(GridBounds[Mechanism]):
             if not _are_small(memory, rows):
                 return math.inf, largest
         return largest_error, largest
-
-
-class _OfLinear(GridRecursion[Linear]):
-    """`Linear` at one σ."""
-
-    def __init__(self, bounds: Linear, *, deviation: float, largest_normal: float) -> None:
-        super().__init__(bounds, deviation=deviation, largest_normal=largest_normal)
-        self.column_change, scales = bounds.change, bounds.scales
-        # A scale may be rounded up.
-        self.smallest_diagonal, self.largest_diagonal = SLACK**-1 / max(scales), SLACK / min(scales)
-        if bounds.recursion.alike and scales[0] == 1.0:
-            self.smallest_diagonal = self.largest_diagonal = 1.0
-        with np.errstate(over="ignore"):
-            largest = bounds.norms.max(axis=1) * self.unit
-        self.rounds = allowed(self.mechanism.kind, largest)
-        limit = min(LARGEST_ERROR, _LARGEST_SHARE * self.unit)
-        if not self.error(self.rounds) <= limit:
-            tried = range(1, self.rounds)
-            self.rounds = bisect.bisect_left(tried, True, key=lambda count: not self.error(count) <= limit)
-        if self.rounds == 0:
-            allowed(self.mechanism.kind, np.array([np.inf]))
-
-    @property
-    def recursion(self) -> Recursion:
-        return self.bounds.recursion
-
-    def largest_within(self, rounds: int) -> float:
-        return float(self.bounds.norms[rounds - 1, 0]) * self.unit
-
-    def error(self, rounds: int) -> float:
-        return self.bounds.error(min(rounds, self.rounds), self.unit)
 
 
 def _absolute(step: Step) -> Step:
@@ -478,7 +459,7 @@ def _times(matrix: np.ndarray, vector: np.ndarray) -> np.ndarray:
     return in_order.product(matrix, vector[:, np.newaxis])[:, 0]
 
 
-class Rows(GridBounds[Mechanism]):
+class Rows(GridBounds):
     """L_t = Σ K̃_ti n_i, where K̃ is K rounded to multiples of 2^-k so that no sum of products reaches 2^52.
 
     All products and partial sums are then exact in float64, in any order: e = 0. What the rounding of K changes is a
@@ -496,8 +477,35 @@ class Rows(GridBounds[Mechanism]):
         # Few numbers of bits are enough for many σ.
         self.norms = functools.cache(self._norms)
 
-    def at(self, *, deviation: float, largest_normal: float) -> "GridRecursion[Any]":
-        return _OfRows(self, deviation=deviation, largest_normal=largest_normal)
+    def at(self, deviation: float) -> GridRecursion:
+        diagonal = self.encoder_rows[:, 0]
+        most = unit(deviation, float(diagonal.max()))
+        # So that no sum of products exceeds 2^52. C̃ is streamed, and is bounded: where C is nearly singular, C̃⁻¹ can be
+        # larger than C⁻¹ by any factor.
+        bits = _MOST_BITS
+        while True:
+            coefficients = self.rounded(bits)
+            with np.errstate(over="ignore"):
+                norms = self.norms(bits) * most
+                largest_sums = norms * _sums(coefficients)
+                rounds = allowed(self.mechanism.kind, largest_sums * 2.0**_FEWEST_BITS)
+            fitting = _bits_within(float(largest_sums[rounds - 1]))
+            if fitting >= bits:
+                break
+            bits = fitting
+        scales, stored = (1 / diagonal) * (1 + 2.0**-50), "int32" if norms[rounds - 1] < _INT32_LIMIT else "int64"
+        return GridRecursion(
+            mechanism=self.mechanism,
+            deviation=deviation,
+            rounds=rounds,
+            made=functools.partial(past_rows, scales, coefficients, stored=stored),
+            largest_within=lambda count: float(norms[count - 1]),
+            column_change=self._change(coefficients),
+            smallest_diagonal=float(diagonal.min()),
+            largest_diagonal=float(diagonal.max()),
+            coefficient_bits=bits,
+            all_rows=0 if self.banded else self.encoder_rows.shape[1],
+        )
 
     def rounded(self, bits: int) -> np.ndarray:
         """Returns K̃: C below its diagonal, each row divided by its diagonal entry, in multiples of 2^-bits."""
@@ -518,64 +526,14 @@ class Rows(GridBounds[Mechanism]):
             inverse = in_order.solve(matrix, np.diag(1 / diagonal))
             return np.maximum.accumulate(in_order.sums(np.abs(inverse)))
 
-
-class _OfRows(GridRecursion[Rows]):
-    """`Rows` at one σ."""
-
-    def __init__(self, bounds: Rows, *, deviation: float, largest_normal: float) -> None:
-        super().__init__(bounds, deviation=deviation, largest_normal=largest_normal)
-        diagonal = bounds.encoder_rows[:, 0]
-        self.smallest_diagonal, self.largest_diagonal = float(diagonal.min()), float(diagonal.max())
-        self.relative_scales = (1 / diagonal) * (1 + 2.0**-50)
-        # So that no sum of products exceeds 2^52. C̃ is streamed, and is bounded: where C is nearly singular, C̃⁻¹ can be
-        # larger than C⁻¹ by any factor.
-        bits, fitting = math.inf, _MOST_BITS
-        while fitting < bits:
-            bits = self.coefficient_bits = fitting
-            self.coefficients = bounds.rounded(bits)
-            with np.errstate(over="ignore"):
-                self._norms = bounds.norms(bits) * self.unit
-                largest_sums = self._norms * _sums(self.coefficients)
-                self.rounds = allowed(self.mechanism.kind, largest_sums * 2.0**_FEWEST_BITS)
-            fitting = _bits_within(float(largest_sums[self.rounds - 1]))
-        self.column_change = self._change()
-
-    @property
-    def bands(self) -> int:
-        """Number of diagonals of C, including the main one."""
-        return self.bounds.encoder_rows.shape[1]
-
-    @property
-    def stored(self) -> str:
-        """Type in which rows are stored."""
-        return "int32" if self.largest < _INT32_LIMIT else "int64"
-
-    @functools.cached_property
-    def recursion(self) -> Recursion:
-        return past_rows(self.relative_scales, self.coefficients, stored=self.stored, in_place=False)
-
-    @functools.cached_property
-    def in_place(self) -> Recursion:
-        return past_rows(self.relative_scales, self.coefficients, stored=self.stored)
-
-    def largest_within(self, rounds: int) -> float:
-        return float(self._norms[rounds - 1])
-
-    def error(self, rounds: int) -> float:
-        return 0.0
-
-    def check(self, dimension: int) -> None:
-        if not self.bounds.banded:
-            check_rows(self.mechanism.kind, bands=self.bands, dimension=dimension)
-
-    def _change(self) -> float:
+    def _change(self, coefficients: np.ndarray) -> float:
         # The rounding of the quotient and of this difference counts too.
-        below = self.bounds.encoder_rows[:, 1:]
-        change = np.abs(self.bounds.encoder_rows[:, :1] * self.coefficients - below) + 2.0**-50 * np.abs(below)
+        below = self.encoder_rows[:, 1:]
+        change = np.abs(self.encoder_rows[:, :1] * coefficients - below) + 2.0**-50 * np.abs(below)
         if len(change) == 1:
             return float(np.linalg.norm(change)) * SLACK
         squares = np.zeros(len(change))
-        for offset in range(1, self.bands):
+        for offset in range(1, self.encoder_rows.shape[1]):
             squares[: len(change) - offset] += change[offset:, offset - 1] ** 2
         return float(np.sqrt(squares.max(initial=0.0))) * SLACK
 

@@ -1,7 +1,7 @@
 """C = I: independent noise, as in DP-SGD and DP-FedAvg."""
 
 import dataclasses
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import numpy as np
 
@@ -36,5 +36,5 @@ class Identity(ToeplitzMechanism):
     def recursion(self) -> Recursion:
         return Recursion.linear(past=[], after=[])
 
-    def grid_bounds(self) -> GridBounds[Any]:
+    def grid_bounds(self) -> GridBounds:
         return Linear(self, as_stored=True)

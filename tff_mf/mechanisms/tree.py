@@ -21,7 +21,7 @@ import numpy as np
 from tff_mf.base import in_order, validation
 from tff_mf.base.errors import InputValueError
 from tff_mf.mechanisms._mechanism import Mechanism, OptimizedFor, check_names, whole_number
-from tff_mf.mechanisms.grid import MOST_WHOLE_ROUNDS, ROUNDING, SLACK, GridBounds, GridRecursion, allowed
+from tff_mf.mechanisms.grid import MOST_WHOLE_ROUNDS, ROUNDING, SLACK, GridBounds, GridRecursion, allowed, unit
 from tff_mf.mechanisms.recursion import NEW, Case, Entry, Operations, Recursion, Terms
 
 # Checking the sensitivity of a file must not take more memory than a computer has.
@@ -149,7 +149,7 @@ class Tree(Mechanism):
             rounds=self.rounds,
         )
 
-    def grid_bounds(self) -> GridBounds[Any]:
+    def grid_bounds(self) -> GridBounds:
         return _Bounds(self)
 
 
@@ -174,7 +174,7 @@ def _full_line(rounds: int, done: Any, operations: Any) -> list[Any]:
     return [ROUND_UP / operations.sqrt(1 + alpha), *reversed(weights)]
 
 
-class _Bounds(GridBounds[Tree]):
+class _Bounds(GridBounds):
     """L_t = Σ_h w_h(t)·I_h for the integer sums I_h of n over the last complete block of 2^h rounds.
 
     Up to 4,096 rounds, the bounds on n and I_h are sums of absolute values of C⁻¹; for more, they are coarse: of the
@@ -182,18 +182,32 @@ class _Bounds(GridBounds[Tree]):
     most a sum of one estimate per level, of norm 1 in the vanilla tree and of more in the online one.
     """
 
-    def at(self, *, deviation: float, largest_normal: float) -> GridRecursion[Any]:
-        return _OnGrid(self, deviation=deviation, largest_normal=largest_normal)
+    def __init__(self, tree: Tree) -> None:
+        super().__init__(tree)
+        # Number of heights of nodes.
+        self.tree, self.levels = tree, tree.rounds.bit_length()
 
-    @property
-    def levels(self) -> int:
-        """Number of heights of nodes."""
-        return self.mechanism.rounds.bit_length()
+    def at(self, deviation: float) -> GridRecursion:
+        tree = self.tree
+        # 1/√(1 + α) with α below the number of levels, and online_scale, which is at least ½.
+        diagonal = {"full": math.sqrt(1 + self.levels), "online": 2.0, "vanilla": 1.0}[tree.variant]
+        largest, *blocks = (norm * unit(deviation, diagonal) for norm in self.norms)
+        error = self.error(blocks)
+        allowed("tree", np.array([max(largest, *blocks)]), np.array([error]))
+        return GridRecursion(
+            mechanism=tree,
+            deviation=deviation,
+            rounds=tree.rounds,
+            made=lambda in_place: tree.recursion(),
+            largest_within=lambda rounds: largest,
+            error=lambda rounds: error,
+            largest_diagonal=diagonal,
+        )
 
     @functools.cached_property
     def norms(self) -> list[float]:
         """Bounds on n and on I_h for each height, for u = 1."""
-        tree, levels = self.mechanism, self.levels
+        tree, levels = self.tree, self.levels
         if tree.rounds <= MOST_WHOLE_ROUNDS:
             return _norms(tree)
         if tree.variant == "full":
@@ -205,40 +219,19 @@ class _Bounds(GridBounds[Tree]):
     @functools.cached_property
     def full_weights(self) -> np.ndarray:
         """w_h(t) of the full tree by round and height, all at least 0."""
-        rounds = self.mechanism.rounds
+        rounds = self.tree.rounds
         _, *weights = _full_line(rounds, np.arange(rounds), Operations)
         return np.array([np.broadcast_to(weight, rounds) for weight in weights]).reshape(len(weights), rounds).T
 
-
-class _OnGrid(GridRecursion[_Bounds]):
-    """`_Bounds` at one σ."""
-
-    def __init__(self, bounds: _Bounds, *, deviation: float, largest_normal: float) -> None:
-        super().__init__(bounds, deviation=deviation, largest_normal=largest_normal)
-        tree = bounds.mechanism
-        self.rounds = tree.rounds
-        # 1/√(1 + α) with α below the number of levels, and online_scale, which is at least ½.
-        largest = {"full": math.sqrt(1 + bounds.levels), "online": 2.0, "vanilla": 1.0}
-        self.largest_diagonal = largest[tree.variant]
-        self._largest, *self._blocks = (norm * self.unit for norm in bounds.norms)
-        allowed("tree", np.array([max(self._largest, *self._blocks)]), np.array([self.error(tree.rounds)]))
-
-    @property
-    def recursion(self) -> Recursion:
-        return self.mechanism.recursion()
-
-    def largest_within(self, rounds: int) -> float:
-        return self._largest
-
-    def error(self, rounds: int) -> float:
-        del rounds
-        levels, blocks, variant = self.bounds.levels, self._blocks, self.bounds.mechanism.variant
+    def error(self, blocks: list[float]) -> float:
+        """Returns a bound on the error of L_t − ½ from bounds on the sums of blocks."""
+        levels, variant = self.levels, self.tree.variant
         if variant == "vanilla":
             return 0.0
         if variant == "online":
             # Weights below 1, products of up to as many factors as there are levels.
             return (3 * levels + 8) * ROUNDING * (math.fsum(blocks) + 1) * SLACK
-        weights = self.bounds.full_weights
+        weights = self.full_weights
         # At each level, a weight is multiplied by a factor that takes at most 16 operations.
         total = float(in_order.product(weights, np.array(blocks[: weights.shape[1]])[:, np.newaxis]).max(initial=0.0))
         return (16 * levels + 20) * ROUNDING * (total + 1) * SLACK

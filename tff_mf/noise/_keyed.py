@@ -107,7 +107,7 @@ class KeyedStream(abc.ABC):
             last = self._recursion.rounds
         else:
             self._stddev = np.float64(stddev * 2**grid.bits)
-            bounded = on_grid(mechanism, deviation=float(self._stddev), largest_normal=grids.LARGEST_NORMAL)
+            bounded = on_grid(mechanism, deviation=float(self._stddev))
             bounded.check(self._dimension)
             self._recursion = bounded.in_place if fast else bounded.recursion
             setting, last = (repr(grid),), bounded.rounds

@@ -16,7 +16,6 @@ from tff_mf.mechanisms import Identity, Mechanism, Tree
 from tff_mf.numerics import digits
 from tff_mf.optimize import optimize_banded_toeplitz, optimize_blt
 from tff_mf.planning import by_name
-from tff_mf.problem import grids
 from tff_mf.problem.grids import Grid
 from tff_mf.problem.participation import FixedEpoch, MinSep, Participation, Sampling, SingleParticipation
 from tff_mf.problem.workloads import LearningRates, Workload
@@ -400,7 +399,7 @@ def _copies(question: accounting.Question, noise_multiplier: float) -> int:
     if question.grid is None:
         return question.mechanism.cast_to_float32().recursion().rows
     deviation = noise_multiplier * 2**question.grid.bits
-    integers = question.bounds.at(deviation=deviation, largest_normal=grids.LARGEST_NORMAL)
+    integers = question.bounds.at(deviation)
     return sum(np.dtype(kind).itemsize for kind in integers.recursion.types(0)) // _FLOAT
 
 
