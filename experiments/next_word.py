@@ -35,8 +35,6 @@ ACCURACY = METRICS[-1]
 _WORDS = {"conv": 2048, "lstm": 4096}
 # Logits at once: 4 MB, which stay in a processor's cache from the product to the softmax.
 _LOGITS = 2**20
-# Smaller probabilities lose digits in float32.
-_LEAST_PROBABILITY = 1e-30
 _MOST_SENTENCES = 2**20
 
 Weights = Sequence[Any]
@@ -59,17 +57,13 @@ def mean_cross_entropy(logits: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
 
         def gradient(of_loss: tf.Tensor) -> tf.Tensor:
             # From the logits alone: training needs no losses, and TensorFlow leaves them out.
-            return _minus_one(tf.nn.softmax(logits), targets) * (of_loss * weights)[:, None]
+            places = tf.stack([tf.range(tf.size(targets, targets.dtype), dtype=targets.dtype), targets], axis=1)
+            softmax = tf.tensor_scatter_nd_sub(tf.nn.softmax(logits), places, tf.ones_like(losses))
+            return softmax * (of_loss * weights)[:, None]
 
         return tf.reduce_sum(losses * weights), gradient
 
     return loss(logits)
-
-
-def _minus_one(probabilities: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
-    """Returns the probabilities, 1 less for the target of each row."""
-    places = tf.stack([tf.range(tf.size(targets, targets.dtype), dtype=targets.dtype), targets], axis=1)
-    return tf.tensor_scatter_nd_sub(probabilities, places, tf.ones_like(probabilities[:, 0]))
 
 
 class Packing(NamedTuple):
@@ -104,20 +98,6 @@ def pack(words: tf.Tensor) -> Packing:
     return Packing(rows=rows, words=packed, place=place)
 
 
-class LstmWeights(NamedTuple):
-    """The weights of `tf.keras.layers.LSTM`, in its order of gates: input, forget, cell, output.
-
-    Attributes:
-        kernel: W, `[inputs, 4·units]`.
-        recurrent: U, `[units, 4·units]`.
-        bias: b, `[4·units]`.
-    """
-
-    kernel: tf.Tensor
-    recurrent: tf.Tensor
-    bias: tf.Tensor
-
-
 class _Step(NamedTuple):
     """What the gradient of a step needs, each `[rows, units]`: gates, the cell, its tanh, and the output."""
 
@@ -127,12 +107,13 @@ class _Step(NamedTuple):
     output: tf.Tensor
 
 
-def packed_lstm(inputs: tf.Tensor, weights: LstmWeights, rows: tf.Tensor) -> tf.Tensor:
+def packed_lstm(inputs: tf.Tensor, weights: Weights, rows: tf.Tensor) -> tf.Tensor:
     """Returns the outputs of the layer for inputs in the order of `pack`.
 
     Args:
         inputs: `[n, inputs]`.
-        weights: The weights.
+        weights: Those of `tf.keras.layers.LSTM`, in its order of gates (input, forget, cell, output): W, `[inputs,
+            4·units]`, U, `[units, 4·units]`, and b, `[4·units]`.
         rows: int32 `[length]`: sentences that have each step.
 
     Returns:
@@ -289,7 +270,7 @@ def _lstm(weights: Weights, words: tf.Tensor) -> Hidden:
     embedding, kernel, recurrent, bias, *head = weights
     packing = pack(words)
     inputs = tf.gather(embedding, packing.words)
-    outputs = packed_lstm(inputs, LstmWeights(kernel, recurrent, bias), packing.rows)
+    outputs = packed_lstm(inputs, (kernel, recurrent, bias), packing.rows)
     # Row 0 is the state before the first word.
     return Hidden(place=packing.place, rows=tf.pad(outputs, [[1, 0], [0, 0]]), head=tuple(head))
 
@@ -577,37 +558,13 @@ def _counter(model: tf.keras.Model, special: Any) -> Callable[[np.ndarray], tf.T
 
 def _sums(logits: tf.Tensor, targets: tf.Tensor, special: Any) -> tf.Tensor:
     """Returns the sum of the losses, the three numbers of hits, and of words that count: float64 `[7]`."""
-    largest = tf.reduce_max(logits, axis=1)
-    losses = _losses(logits, targets, largest)
-    hits = _hits(logits, targets, tf.gather(logits, targets, batch_dims=1) >= largest)
+    losses = -tf.gather(tf.nn.log_softmax(logits), targets, batch_dims=1)
+    hits = tf.equal(tf.argmax(logits, axis=1, output_type=tf.int32), targets)
     in_vocabulary = tf.reduce_all([targets != token for token in special.out_of_vocab], axis=0)
     counted = [tf.ones_like(in_vocabulary), in_vocabulary, in_vocabulary & (targets != special.end_of_sentence)]
     numbers = [tf.math.count_nonzero(words) for words in (*(hits & words for words in counted), *counted)]
     loss = tf.reduce_sum(tf.cast(losses, tf.float64))
     return tf.stack([loss, *(tf.cast(number, tf.float64) for number in numbers)])
-
-
-def _losses(logits: tf.Tensor, targets: tf.Tensor, largest: tf.Tensor) -> tf.Tensor:
-    """Returns the cross-entropies, `[words]`; `largest` is the largest logit of each word."""
-    of_target = tf.gather(tf.nn.softmax(logits), targets, batch_dims=1)
-
-    def accurate() -> tf.Tensor:
-        sums = tf.reduce_sum(tf.exp(logits - largest[:, None]), axis=1)
-        return largest + tf.math.log(sums) - tf.gather(logits, targets, batch_dims=1)
-
-    # A softmax is one operation and one pass over all logits; exponentials and sums are several.
-    return tf.cond(tf.reduce_all(of_target > _LEAST_PROBABILITY), lambda: -tf.math.log(of_target), accurate)
-
-
-def _hits(logits: tf.Tensor, targets: tf.Tensor, candidates: tf.Tensor) -> tf.Tensor:
-    """Returns where the target is the first of the largest logits, which is what an accuracy counts.
-
-    Only candidates, whose logit is a largest one, need the argmax, which takes longer than all else.
-    """
-    rows = tf.where(candidates)
-    guessed = tf.argmax(tf.gather_nd(logits, rows), axis=1, output_type=tf.int32)
-    right = tf.cast(guessed == tf.gather_nd(targets, rows), tf.int32)
-    return tf.scatter_nd(rows, right, tf.shape(targets, tf.int64)) > 0
 
 
 def build_process(

@@ -77,8 +77,6 @@ class ObservedParticipation:
 class CohortPlan:
     """The cohort of every round, checked against the participation schema.
 
-    Samplers make it; one made by hand from other cohorts is checked in the same way.
-
     Attributes:
         client_ids: The population, no id twice.
         participation: The schema that every client keeps.
@@ -86,9 +84,7 @@ class CohortPlan:
             nobody takes; read-only.
 
     Raises:
-        InputTypeError: If a field is of the wrong type.
-        InputValueError: If `indices` has another shape, points outside the population, or breaks
-            the schema.
+        InputValueError: If a client would take part in rounds that the schema does not allow.
     """
 
     client_ids: tuple[str, ...]
@@ -97,16 +93,7 @@ class CohortPlan:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "client_ids", _population(self.client_ids))
-        validation.instance("participation", self.participation, tff_mf.Participation, "pass tff_mf.MinSep(...)")
         indices = np.array(self.indices)
-        if indices.ndim != 2 or indices.size == 0 or not np.issubdtype(indices.dtype, np.integer):
-            raise InputValueError(
-                "indices must be whole numbers of shape [rounds, clients_per_round], both at least 1."
-            )
-        if indices.min() < NOBODY or indices.max() >= len(self.client_ids):
-            raise InputValueError(
-                f"indices go from {indices.min()} to {indices.max()}, but there are {len(self.client_ids)} client_ids."
-            )
         indices = indices.astype(np.int32)
         indices.setflags(write=False)
         object.__setattr__(self, "indices", indices)
@@ -240,17 +227,31 @@ def secret_cohorts(path: pathlib.Path, *, run: str, begun: bool, **setting: Any)
 
 def _population(client_ids: Sequence[str]) -> tuple[str, ...]:
     """Returns the ids of a population, no id twice."""
-    if isinstance(client_ids, str) or not isinstance(client_ids, Sequence):
-        raise InputTypeError(f"client_ids={client_ids!r:.80} must be a sequence of strings.")
-    strange = [client for client in client_ids if not isinstance(client, str)]
-    if strange:
-        raise InputTypeError(f"client_ids has {strange[0]!r}; every id must be a string.")
-    if not client_ids:
+    clients = checked_ids(client_ids, "client_ids")
+    if not clients:
         raise InputValueError("client_ids=[] is an empty population; pass at least one client.")
-    twice = [client for client, times in collections.Counter(client_ids).items() if times > 1]
+    twice = [client for client, times in collections.Counter(clients).items() if times > 1]
     if twice:
         raise InputValueError(f"client_ids has {twice[0]!r} twice: list each client once.")
-    return tuple(client_ids)
+    return tuple(clients)
+
+
+def checked_ids(clients: Iterable[str], name: str = "clients") -> list[str]:
+    """Returns the ids of clients, read once: what draws them as it is read could differ the next time."""
+    if isinstance(clients, str) or not isinstance(clients, Iterable):
+        raise InputTypeError(f"{name}={clients!r:.80} must be ids.")
+    read = list(clients)
+    for client in read:
+        if not isinstance(client, str):
+            raise InputTypeError(f"{name} has {client!r}; every id must be a string.")
+        try:
+            client.encode()
+        except UnicodeEncodeError as error:
+            raise InputValueError(
+                f"{name} has {client!r}, which cannot be encoded in UTF-8: {error.reason}. Give the client another id."
+            ) from error
+    # The text itself, and not what a subclass of `str` returns for it.
+    return [str.__str__(client) for client in read]
 
 
 class SamplingSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):

@@ -7,7 +7,7 @@ import json
 import pathlib
 import shutil
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -17,7 +17,6 @@ import tff_mf
 from tff_mf.base.errors import InputValueError
 
 from .. import aggregators
-from ..aggregators.resident.worker import cores
 from . import next_word, reports, sampling
 from .data import SPLITS, client_ids, most_used_words
 from .guard import export, run_guard
@@ -93,7 +92,7 @@ class Prepared:
         self.process, self.aggregator = next_word.build_process(settings, privacy, self.task)
         self.batches = next_word.ClientBatches(settings, data, self.vocabulary)
         self.evaluator = next_word.Evaluator(settings, data, self.vocabulary)
-        self.measured_on = measured_on(clients, [*heldout, *test])
+        self.measured_on = ALSO_TRAINING if {*clients} & {*heldout, *test} else NOT_TRAINING
 
 
 def reported_population(privacy: tff_mf.Plan, cohorts: sampling.CohortPlan) -> int:
@@ -119,16 +118,6 @@ def _check_grid(privacy: tff_mf.Plan, cohorts: sampling.CohortPlan | None, task:
         )
 
 
-def measured_on(training: Iterable[str], others: Iterable[str]) -> str:
-    """Returns what a report says of the clients that a model is measured on.
-
-    Example:
-        >>> measured_on(["ann", "bob"], ["bob", "cai"])
-        'other sentences of clients that train'
-    """
-    return ALSO_TRAINING if set(training) & set(others) else NOT_TRAINING
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class TrainingResult:
     """The result of a run that has ended.
@@ -142,21 +131,22 @@ class TrainingResult:
     report: reports.Report
 
 
-def concurrency(execution: ExecutionSettings) -> str:
-    """Returns, as one line, what computes at the same time."""
-    return f"clients of a round at once: {execution.clients_at_once or cores()}"
-
-
-def _train_rounds(
-    prepared: Prepared, training: PrivateTraining, rows: list[Row], *, on_round: OnRound, every: int
-) -> None:
-    """Runs the rounds that are left, of which every so many are kept, and has a row of metrics for each.
+def _train(
+    prepared: Prepared, training: PrivateTraining, *, on_round: OnRound, execution: ExecutionSettings
+) -> TrainingResult:
+    """Runs the rounds that are left, each of which has a row of metrics, and writes the files of the run.
 
     Formal guarantee: as for `PrivateTraining`. A round that is evaluated is kept before anything of it is released: run
     again, it would be released twice, with different noise on the same clients, which the guarantee does not cover. Of
     the others, only how long they took is released.
     """
-    settings, last = prepared.settings, prepared.privacy.rounds
+    folder, settings = training.guard.folder, prepared.settings
+    if training.guard.has_ended:
+        # It was stopped before its report was written, which was done when it was opened.
+        return TrainingResult(summary=typed.read(folder / SUMMARY, Summary, "summary"), report=training.report())
+    rows: list[Row] = list(training.facts.get("rows", ()))
+    # What was saved may not have been released: released again, it is the same.
+    write_metrics(folder / METRICS, rows)
     started = time.perf_counter() - (rows[-1][SECONDS] if rows else 0.0)
     for _ in training.cohorts(prepared.clients):
         state = training.compute(prepared.batches).state
@@ -164,26 +154,12 @@ def _train_rounds(
         # How long a round takes depends on how many clients it has.
         seconds = 0.0 if settings.secret_cohorts else time.perf_counter() - started
         metrics: Mapping[str, float] = {}
-        if number % settings.evaluate_every == 0 or number == last:
+        if number % settings.evaluate_every == 0 or number == prepared.privacy.rounds:
             metrics = prepared.evaluator.validate(training.weights_of(state).trainable)
         rows.append({ROUND: number, SECONDS: seconds, **metrics})
-        training.advance(state, keep=bool(metrics) or number % every == 0, rows=rows)
-        write_metrics(training.guard.folder / METRICS, rows)
+        training.advance(state, keep=bool(metrics) or number % execution.checkpoint_every == 0, rows=rows)
+        write_metrics(folder / METRICS, rows)
         on_round(number, metrics)
-
-
-def _train(
-    prepared: Prepared, training: PrivateTraining, *, on_round: OnRound, execution: ExecutionSettings
-) -> TrainingResult:
-    """Trains a run to its last round, and writes its files."""
-    folder = training.guard.folder
-    if training.guard.has_ended:
-        # It was stopped before its report was written, which was done when it was opened.
-        return TrainingResult(summary=typed.read(folder / SUMMARY, Summary, "summary"), report=training.report())
-    rows = list(training.facts.get("rows", ()))
-    # What was saved may not have been released: released again, it is the same.
-    write_metrics(folder / METRICS, rows)
-    _train_rounds(prepared, training, rows, on_round=on_round, every=execution.checkpoint_every)
     summary = _write_results(prepared, training, rows)
     return TrainingResult(summary=summary, report=training.report())
 

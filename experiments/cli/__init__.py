@@ -23,7 +23,7 @@ _COMMANDS = (
     *("train", "train-central", "compare", "report"),
     *("export", "check", "doctor"),
 )
-_IN_FILES_OF_OTHERS = {"demo": "compare", "show": "optimize", "check": "doctor"}
+_IN_FILES_OF_OTHERS = {"demo": "compare", "show": "optimize", "check": "doctor", "train_central": "train"}
 _SETTINGS = {
     "help_option_names": ["-h", "--help"],
     "max_content_width": 100,
@@ -93,16 +93,12 @@ def main() -> NoReturn:
             raise
         _end(1, _INTERRUPTED)
     finally:
-        _end_tff()
+        # During shutdown TFF's context would print an error, if a command has imported TFF.
+        if "tff_mf.aggregators" in sys.modules:
+            from ...aggregators.resident.worker import end_with_program
+
+            end_with_program()
     sys.exit(status if isinstance(status, int) else 0)
-
-
-def _end_tff() -> None:
-    """Ends TFF's context with the program, if a command has imported TFF: during shutdown it would print an error."""
-    if "tff_mf.aggregators" in sys.modules:
-        from ...aggregators.resident.worker import end_with_program
-
-        end_with_program()
 
 
 def _quiet() -> None:

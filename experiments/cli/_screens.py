@@ -15,7 +15,7 @@ from tff_mf.planning import MechanismSetting
 
 from ..output import console, typed
 from ..output.console import Block, Facts
-from ..runs import statements
+from ..runs import folders, statements
 from ..runs.settings import Layer, Preset
 
 _MOST_LISTED = 8
@@ -107,12 +107,7 @@ def title(name: str, mechanism: tff_mf.Mechanism) -> str:
 
 def described(rounds: int, schema: tff_mf.Participation) -> dict[str, Any]:
     """Returns rounds and participation as entries of a result."""
-    return {
-        "rounds": rounds,
-        "participation": type(schema).__name__,
-        "min_sep": schema.min_sep,
-        "max_participations": schema.max_participations,
-    }
+    return {"rounds": rounds, **folders.named(schema)}
 
 
 def sensitivity(mechanism: tff_mf.Mechanism, rounds: int, schema: tff_mf.Participation) -> dict[str, Any]:

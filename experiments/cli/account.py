@@ -3,6 +3,7 @@
 import math
 from typing import Any
 
+import msgspec
 import rich_click as click
 
 import tff_mf
@@ -77,7 +78,7 @@ def account(
         "zcdp_rho": guarantee.zcdp_rho,
         "delta": delta,
         "epsilon": guarantee.epsilon(delta),
-        "claim": statements.facts(claim),
+        "claim": msgspec.to_builtins(claim),
     }
     if sampling.is_secret:
         secret = sampling.drawn_by(**cohorts)

@@ -1,11 +1,11 @@
 """`tff-mf plan`: all mechanisms for a deployment, and the recommended one."""
 
 import dataclasses
-import functools
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
+import msgspec
 import rich_click as click
 
 import tff_mf
@@ -69,87 +69,59 @@ def plan(thorough: bool, out: str | None, plot: str | None, **given: Any) -> Ans
 
         title = plots.setting(planned.rounds, planned.participation)
         plots.draw_comparison(planned.options, name, least, plot, title=title)
-    signal = None if given["dimension"] is None else signal_to_noise.of_plan(planned, given["dimension"])
+    dimension = given["dimension"]
+    signal = None if dimension is None else signal_to_noise.of_plan(planned, dimension)
     if signal is not None and signal.hopeless:
         click.echo(signal_to_noise.warning(signal), err=True)
-    comparison = _Comparison(plan=planned, chosen=name, least_loss=least, signal=signal, min_sep=min_sep)
-    facts, words = comparison.facts(given), comparison.words(given, written=", ".join(filter(None, (out, plot))))
-    return Answer(statements.without_epsilon(facts) if comparison.refused else facts, words)
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class _Comparison:
-    """What `plan` found: the plan of the recommended mechanism, beside all others, and what no loss is below."""
-
-    plan: tff_mf.Plan
-    chosen: str
-    least_loss: float | None
-    signal: signal_to_noise.Signal | None
-    min_sep: int
-
-    @functools.cached_property
-    def claim(self) -> statements.Claim:
-        """The claim of the plan."""
-        return statements.of_plan(self.plan, population=self.plan.population)
-
-    @property
-    def refused(self) -> bool:
-        """Whether no ε is stated."""
-        return self.claim.state == statements.REFUSED
-
-    def facts(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns all figures, with all digits."""
-        plan = self.plan
-        return {
-            **{name: given[name] for name in _options.COHORTS},
-            **_screens.described(plan.rounds, plan.participation),
-            "min_sep": self.min_sep,
-            "delta": plan.delta,
-            "recommended": self.chosen,
-            "claim": statements.facts(self.claim),
-            "signal": None if self.signal is None else dataclasses.asdict(self.signal),
-            "numbers": {
-                "grid": None if plan.grid is None else dataclasses.asdict(plan.grid),
-                "dimension": plan.dimension,
-            },
-            "mechanisms": [
-                {
-                    "name": option.name,
-                    "note": option.note,
-                    **finite(option.figures),
-                    "memory_bytes": _bytes(option, given["dimension"]),
-                }
-                for option in plan.options
-            ],
-            "least_loss": self.least_loss,
-        }
-
-    def words(self, given: Mapping[str, Any], *, written: str) -> list[Block]:
-        """Returns the screen, with the names of the files that were written."""
-        plan, often = self.plan, statements.bound_to(self.plan.participation)
-        clients = f"{plan.clients_per_round:,} of {plan.population:,} clients a round, {plan.rounds:,} rounds, {often}"
-        rows = [
-            ("setting", clients),
-            ("why", plan.why.removeprefix(f"{self.chosen}: ")),
-            ("learns", "" if self.signal is None else signal_to_noise.warning(self.signal)),
-            ("numbers", _numbers(plan, assumed=given["dimension"] is None)),
-            ("note", statements.uncustomary_delta(plan.delta, plan.population)),
-            ("written", written),
-        ]
-        least = self.least_loss
-        bound = "" if least is None else f" No mechanism's RmsLoss is below {digits.downwards(least)}."
-        rests_on = (f"something enforces the participation, {often}", *self.claim.not_checked)
-        of_epsilon = given["epsilon"] is not None
-        return [
-            "# Plan",
-            f"{self.chosen}: {statements.line(self.claim)}",
-            Facts(rows),
-            "## Mechanisms",
-            _table(plan.options, refused=self.refused, of_epsilon=of_epsilon, dimension=given["dimension"]),
-            f"{_LOSSES}{bound}",
-            "\n".join(f"- {option.name}: {option.note}." for option in plan.options if option.note),
-            *(["## What it rests on", "\n".join(f"- {text}" for text in rests_on)] if self.claim.not_checked else []),
-        ]
+    claim = statements.of_plan(planned, population=planned.population)
+    facts = {
+        **{name: given[name] for name in _options.COHORTS},
+        **_screens.described(planned.rounds, planned.participation),
+        "min_sep": min_sep,
+        "delta": planned.delta,
+        "recommended": name,
+        "claim": msgspec.to_builtins(claim),
+        "signal": None if signal is None else dataclasses.asdict(signal),
+        "numbers": {
+            "grid": None if planned.grid is None else dataclasses.asdict(planned.grid),
+            "dimension": planned.dimension,
+        },
+        "mechanisms": [
+            {
+                "name": option.name,
+                "note": option.note,
+                **finite(option.figures),
+                "memory_bytes": _bytes(option, dimension),
+            }
+            for option in planned.options
+        ],
+        "least_loss": least,
+    }
+    often = statements.bound_to(planned.participation)
+    clients = f"{planned.clients_per_round:,} of {planned.population:,} clients a round"
+    rows = [
+        ("setting", f"{clients}, {planned.rounds:,} rounds, {often}"),
+        ("why", planned.why.removeprefix(f"{name}: ")),
+        ("learns", "" if signal is None else signal_to_noise.warning(signal)),
+        ("numbers", _numbers(planned, assumed=dimension is None)),
+        ("note", statements.uncustomary_delta(planned.delta, planned.population)),
+        ("written", ", ".join(filter(None, (out, plot)))),
+    ]
+    refused, of_epsilon = claim.state == statements.REFUSED, given["epsilon"] is not None
+    bound = "" if least is None else f" No mechanism's RmsLoss is below {digits.downwards(least)}."
+    words: list[Block] = [
+        "# Plan",
+        f"{name}: {statements.line(claim)}",
+        Facts(rows),
+        "## Mechanisms",
+        _table(planned.options, refused=refused, of_epsilon=of_epsilon, dimension=dimension),
+        f"{_LOSSES}{bound}",
+        "\n".join(f"- {option.name}: {option.note}." for option in planned.options if option.note),
+    ]
+    if claim.not_checked:
+        rests_on = (f"something enforces the participation, {often}", *claim.not_checked)
+        words += ["## What it rests on", "\n".join(f"- {text}" for text in rests_on)]
+    return Answer(statements.without_epsilon(facts) if refused else facts, words)
 
 
 def _setting(

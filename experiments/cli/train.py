@@ -1,7 +1,9 @@
-"""`tff-mf train`: one private training run."""
+"""`tff-mf train` and `tff-mf train-central`: one private training run, of clients, or of examples of images."""
 
 import dataclasses
+import logging
 import pathlib
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -10,11 +12,13 @@ import rich_click as click
 import tff_mf
 from tff_mf.base import required_packages
 
+from .. import central
 from ..data import check_dataset, data_file
+from ..output import console, typed
 from ..output.console import Block, Facts
 from ..runs import folders, signal_to_noise, statements
 from ..runs.folders import ExecutionSettings
-from ..runs.results import Summary
+from ..runs.results import ACCURACY, Summary
 from ..runs.settings import RunSettings, resolve
 from . import _options, _screens
 from ._screens import Answer
@@ -59,8 +63,7 @@ def train(
     insecure_seed, a seed of the noise: TEST ONLY, there is no privacy then.
     """
     execution = ExecutionSettings(resume=resume, **{name: flags.pop(name) for name in _EXECUTION if name in flags})
-    file = None if config is None else pathlib.Path(config)
-    chosen, layer = resolve(preset, file, flags)
+    chosen, layer = resolve(preset, config, flags)
     if show:
         return _screens.settings(chosen, layer, RunSettings)
     # First, so that nobody looks for settings that this environment cannot use.
@@ -69,8 +72,6 @@ def train(
     if resume:
         layer = layer.resumed(folders.resumable_folder(path), RunSettings)
     settings = layer.settings()
-    from ..output import console
-
     privacy = _planned(settings, path, insecure_seed, resume=resume, without_epsilon=without_epsilon)
     if chosen and chosen.notes:
         # Printed after everything that can be refused quickly: a refusal is one line.
@@ -84,9 +85,10 @@ def train(
     with console.rounds(settings.rounds, pathlib.Path(settings.mechanism).stem) as on_round:
         # In seconds, in which the bar is there.
         from ... import aggregators
+        from ...aggregators.resident.worker import cores
         from .. import train as training
 
-        console.say(training.concurrency(execution))
+        console.say(f"clients of a round at once: {execution.clients_at_once or cores()}")
         more = {"data": data, "out": path, "on_round": on_round, "execution": execution}
         try:
             result = training.run(settings, privacy, without_epsilon=without_epsilon, **more)
@@ -97,7 +99,7 @@ def train(
         **msgspec.to_builtins(result.summary),
         "min_sep": schema.min_sep,
         "max_participations": schema.max_participations,
-        "claim": statements.facts(claim),
+        "claim": msgspec.to_builtins(claim),
         "signal": dataclasses.asdict(signal),
     }
     return Answer(facts, _words(result.summary, claim, schema, path))
@@ -107,8 +109,6 @@ def _planned(
     settings: RunSettings, folder: pathlib.Path, insecure_seed: int | None, *, resume: bool, without_epsilon: bool
 ) -> tff_mf.Plan:
     """Returns the privacy plan of a run; what can be refused is, before a mechanism is optimized."""
-    from ..runs import folders
-
     begun = folders.begun_record(folder) if resume else None
     if not without_epsilon:
         statements.check_asked(noise_multiplier=settings.noise_multiplier, insecure_seed=insecure_seed)
@@ -146,6 +146,74 @@ def _words(
         "Privacy": statements.line(claim),
         "Not checked": "; ".join(claim.not_checked),
         "Contract": f"{contract}: kept, by the log",
+        "Files": str(folder),
+    }
+    return [Facts([*rows.items()])]
+
+
+@_options.command
+@_options.option("preset")
+@_options.option("config")
+@_options.option("show")
+@_options.of_record(central.CentralSettings, "mechanism", "epochs", "epsilon", "noise_multiplier", "delta")
+@_options.option("without_epsilon")
+@_options.option("resume")
+@_options.option("out")
+def train_central(
+    preset: str | None,
+    config: str | None,
+    show: bool,
+    without_epsilon: bool,
+    resume: bool,
+    out: str | None,
+    **flags: Any,
+) -> Answer:
+    """Train a network on images, each of which is protected, with a mechanism's noise.
+
+    Gradients are clipped example by example, and SGD takes steps by their noised mean. Batches are in a fixed order, or
+    sampled in secret, which amplifies privacy. At the end accuracy and the guarantee are printed; files are in --out,
+    runs/train-central if not given.
+    """
+    chosen, layer = resolve(preset, config, flags, folder=central.PRESETS)
+    if show:
+        return _screens.settings(chosen, layer, central.CentralSettings)
+    required_packages.packages("Central training", "tensorflow", "tensorflow_privacy")
+    # It warns of operations that are slow in its own way of computing gradients one by one.
+    logging.getLogger("tensorflow").setLevel(logging.ERROR)
+    folder, layer = pathlib.Path(out or "runs/train-central"), layer.placed(("mechanism",))
+    if resume:
+        layer = layer.resumed(folders.resumable_folder(folder), central.CentralSettings)
+    else:
+        folders.check_new(folder)
+    settings = typed.convert(layer.values, central.CentralSettings)
+    plan = central.plan_of_run(settings, folder, resume=resume, without_epsilon=without_epsilon)
+    data = central.split(settings.dataset, settings.validation_examples)
+    if chosen and chosen.notes and not resume:
+        click.echo(f"{chosen.name}: {chosen.notes}", err=True)
+    with console.rounds(settings.epochs, settings.dataset, "epoch") as on_round:
+
+        def on_epoch(epoch: int, measured: Mapping[str, float]) -> None:
+            on_round(epoch, {ACCURACY: measured["accuracy"]} if measured else {})
+
+        summary = central.train(settings, plan, data, folder, on_epoch, resume=resume)
+    return Answer(msgspec.to_builtins(summary), _central_words(summary, folder))
+
+
+def _central_words(summary: central.CentralSummary, folder: pathlib.Path) -> list[Block]:
+    accuracy, b, k = summary.test_accuracy, summary.min_sep, summary.max_participations
+    about = {"delta": summary.delta, "adjacency": summary.adjacency, "rounds": summary.rounds}
+    privacy, if_known = statements.stated(summary.epsilon, "example", **about), ""
+    if summary.reasons:
+        privacy = f"{statements.NO_EPSILON}: {summary.reasons[0].text}"
+    elif summary.amplified:
+        if_known = statements.stated(summary.epsilon_if_batches_are_known, "example", **about)
+    shown = "none, the model diverged" if accuracy is None else f"{100 * accuracy:.2f} % test"
+    rows = {
+        "Accuracy": f"{shown} ({summary.test_examples:,} examples)",
+        "Privacy": privacy,
+        "If batches are known": if_known,
+        "Contract": f"at most {k} rounds of an example, {b} or more apart",
+        "Not covered": "the choice of settings by earlier runs; validation and test examples, whose accuracy is exact",
         "Files": str(folder),
     }
     return [Facts([*rows.items()])]

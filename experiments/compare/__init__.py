@@ -183,22 +183,19 @@ def _runs_of(
         row = preset.row_of(layer.values) if preset else None
         layer = laid([layer, elsewhere])
         published = (row.published if row else {}) if beside.published is None else beside.published
+        settings = layer.settings(where=str(path))
+        if settings.epsilon is None and settings.noise_multiplier is None:
+            raise InputValueError(f"{path}: epsilon and noise_multiplier are both missing: give one of them.")
+        settings.check()
+        check_dataset(settings.dataset)
         run = PlannedRun(
             label=beside.label or "",
-            settings=_checked(layer.settings(where=str(path)), path),
+            settings=settings,
             optimized_for=laid([layer, searched]).settings(),
             published=published if content.title else {},
         )
         run.optimized_for.check()
         yield run
-
-
-def _checked(settings: RunSettings, path: pathlib.Path) -> RunSettings:
-    if settings.epsilon is None and settings.noise_multiplier is None:
-        raise InputValueError(f"{path}: epsilon and noise_multiplier are both missing: give one of them.")
-    settings.check()
-    check_dataset(settings.dataset)
-    return settings
 
 
 def _named(runs: Sequence[PlannedRun], data_of: Mapping[str, pathlib.Path]) -> list[PlannedRun]:
@@ -612,10 +609,9 @@ def _accuracies(best: Sequence[LevelResult]) -> str:
         shown = percent(level.accuracy, level.half_width_95) + ("" if level.learned else "*")
         rows[level.mechanism][column] = shown if paper is None else f"{shown} ({paper:.2f})"
         rows[_BASELINE][column] = percent(level.baseline_accuracy, None)
-    lines = [["noise for", *columns], *([name.replace("|", "\\|"), *cells] for name, cells in rows.items())]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    header, *body = (f"| {' | '.join(map(str.ljust, line, widths))} |" for line in lines)
-    return "\n".join([header, f"|{'|'.join('-' * (width + 2) for width in widths)}|", *body])
+    lines = [["noise for", *columns], ["---"] * (1 + len(columns))]
+    lines += ([name.replace("|", "\\|"), *cells] for name, cells in rows.items())
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def _guarantees(best: Sequence[LevelResult]) -> str:

@@ -3,11 +3,12 @@
 import argparse
 import importlib.resources
 import pathlib
+import shutil
 import sys
 
-from tff_mf.base.errors import InputError, InputValueError
+from tff_mf.base.errors import InputError
 
-from ..output import files
+from ..output.files import check_new_folder
 
 # Nodes have no tff-mf: what they need of it is part of the app.
 _FOR_NODES, _PACKAGE = ("clipping.py", "mods.py"), "next_word"
@@ -26,17 +27,13 @@ def write(folder: pathlib.Path | str) -> list[pathlib.Path]:
         ['pyproject.toml']
     """
     folder = pathlib.Path(folder)
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise InputValueError(f"folder={str(folder)!r} is not empty: name another one.")
+    check_new_folder(folder)
     with importlib.resources.as_file(importlib.resources.files("tff_mf.experiments.flower")) as package:
-        template = package / "template"
-        sources = [path for path in template.rglob("*") if path.is_file() and path.suffix != ".pyc"]
-        targets = {folder / path.relative_to(template): path for path in sources}
-        targets |= {folder / _PACKAGE / name: package / name for name in _FOR_NODES}
-        for target, path in sorted(targets.items()):
-            target.parent.mkdir(parents=True, exist_ok=True)
-            files.write_atomically(target, path.read_text(encoding="utf-8"))
-    return sorted(targets)
+        ignored = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(package / "template", folder, ignore=ignored, dirs_exist_ok=True)
+        for name in _FOR_NODES:
+            shutil.copyfile(package / name, folder / _PACKAGE / name)
+    return sorted(path for path in folder.rglob("*") if path.is_file())
 
 
 def main() -> None:

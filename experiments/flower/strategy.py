@@ -23,7 +23,7 @@ from tff_mf.base import validation
 from tff_mf.base.errors import InputValueError
 from tff_mf.noise import numpy as streams
 
-from .. import guard
+from ..guard import RunGuard, begun_plan, checked_clients, open_guard
 from ..output import files
 from ..reports import Report
 from ..runs import folders, names
@@ -198,6 +198,7 @@ class ServerState:
         return {"weights": self.weights, "velocity": self.velocity, "keys": np.asarray(self.noise["keys"])}
 
 
+@dataclasses.dataclass(kw_only=True, eq=False)
 class MFStrategy(Strategy):
     """Trains with correlated noise, and keeps the folder of the run. Made by `open_strategy`.
 
@@ -212,44 +213,31 @@ class MFStrategy(Strategy):
     metrics would be releases without noise.
     """
 
-    def __init__(
-        self,
-        *,
-        guarded: guard.RunGuard,
-        stream: Any,
-        layout: Layout,
-        state: ServerState,
-        settings: FlowerSettings,
-        summands: Summands,
-        plan: tff_mf.Plan,
-        identify: Identify,
-        admitted: Collection[str] | None,
-        planned: CohortPlan | None,
-    ) -> None:
-        self._guard, self._stream, self._layout = guarded, stream, layout
-        self._plan, self._state, self._settings, self._rounds = plan, state, settings, plan.rounds
-        # Who nodes are, and whose nodes may take part.
-        self._identify, self._admitted = identify, admitted
-        # The cohorts, if they were drawn before the first round.
-        self._planned, self._secret = planned, plan.secret_cohorts
-        self._summands, self._clip_norm = summands, checked_clip_norm(plan.clip_norm)
-        # The messages of the round that was begun and not yet aggregated, by node id.
-        self._asked: dict[int, Metadata] | None = None
-
-    @property
-    def plan(self) -> tff_mf.Plan:
-        """The plan, with the grid and the σ that the run has."""
-        return self._plan
+    guard: RunGuard
+    # The plan, with the grid and the σ that the run has.
+    plan: tff_mf.Plan
+    stream: streams.NoiseStream
+    layout: Layout
+    state: ServerState
+    settings: FlowerSettings
+    summands: Summands
+    # Who nodes are, and whose nodes may take part.
+    identify: Identify
+    admitted: Collection[str] | None
+    # The cohorts, if they were drawn before the first round.
+    planned: CohortPlan | None
+    # The messages of the round that was begun and not yet aggregated, by node id.
+    asked: dict[int, Metadata] | None = dataclasses.field(default=None, init=False)
 
     @property
     def rounds_released(self) -> int:
         """Rounds that are finished and released."""
-        return self._state.round_number
+        return self.state.round_number
 
     @property
     def arrays(self) -> dict[str, np.ndarray]:
         """The released model: a copy of each array by its name."""
-        return {name: value.copy() for name, value in self._layout.arrays(self._state.weights).items()}
+        return {name: value.copy() for name, value in self.layout.arrays(self.state.weights).items()}
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -266,30 +254,30 @@ class MFStrategy(Strategy):
             InputValueError: If it is another round's turn.
             RuntimeError: If too few allowed nodes are connected.
         """
-        if server_round != self._state.round_number + 1 or self._guard.last_round != self._state.round_number:
+        if server_round != self.state.round_number + 1 or self.guard.last_round != self.state.round_number:
             raise InputValueError(
-                f"server_round={server_round} must be {self._state.round_number + 1}, and every round before it "
+                f"server_round={server_round} must be {self.state.round_number + 1}, and every round before it "
                 "aggregated: open the strategy again, and call start, which knows its round."
             )
         nodes, cohort = self._gather(grid, server_round)
-        number = self._guard.begin(cohort)
+        number = self.guard.begin(cohort)
         record = RecordDict(
             {
-                _ARRAYS: as_record(self._layout.arrays(self._state.weights)),
+                _ARRAYS: as_record(self.layout.arrays(self.state.weights)),
                 _CONFIG: ConfigRecord(
                     {
                         **config,
                         "server-round": number,
-                        _CLIPPING_NORM: _OF_CLIENTS * float(self._clip_norm),
-                        **self._summands.for_nodes,
+                        _CLIPPING_NORM: _OF_CLIENTS * float(checked_clip_norm(self.plan.clip_norm)),
+                        **self.summands.for_nodes,
                     }
                 ),
             }
         )
-        ttl = self._settings.waiting.replies_seconds
+        ttl = self.settings.waiting.replies_seconds
         messages = [Message(record, nodes[name], MessageType.TRAIN, ttl=ttl) for name in cohort]
         # A message gets its id when it is pushed.
-        self._asked = {message.metadata.dst_node_id: message.metadata for message in messages}
+        self.asked = {message.metadata.dst_node_id: message.metadata for message in messages}
         return messages
 
     def aggregate_train(
@@ -305,35 +293,35 @@ class MFStrategy(Strategy):
             InputValueError: If the round was not begun.
             RuntimeError: If replies came, and every one was refused. No noise is drawn then, and nothing is released.
         """
-        if self._asked is None or server_round != self._guard.last_round:
+        if self.asked is None or server_round != self.guard.last_round:
             raise InputValueError(f"server_round={server_round} was not begun: call configure_train first.")
-        asked, self._asked = self._asked, None
+        asked, self.asked = self.asked, None
         total = UpdateSum(
-            self._layout.arrays(self._state.weights),
-            summands=self._summands,
+            self.layout.arrays(self.state.weights),
+            summands=self.summands,
             asked=asked,
             key=_ARRAYS,
         )
         for message in replies:
             total.take(message)
         # How many replies came depends on secret cohorts, and so would a run that stops for it.
-        counts = None if self._secret else total.counts()
+        counts = None if self.plan.secret_cohorts else total.counts()
         if counts and counts.refused:
             self._say_refused(server_round, counts)
-        noise, noise_state = self._stream.next(self._state.noise)
-        mean = self._summands.noised(total.total(), np.asarray(noise)) / np.float32(self._plan.clients_per_round)
-        weights, velocity = self._settings.optimizer.next(self._state.weights, self._state.velocity, mean)
+        noise, noise_state = self.stream.next(self.state.noise)
+        mean = self.summands.noised(total.total(), np.asarray(noise)) / np.float32(self.plan.clients_per_round)
+        weights, velocity = self.settings.optimizer.next(self.state.weights, self.state.velocity, mean)
         state = ServerState(round_number=server_round, weights=weights, velocity=velocity, noise=noise_state)
         # On disk, and released by the ledger, before anything of the round leaves this function.
-        self._guard.finish(state.arrays(), reports=counts)
-        self._state = state
-        return as_record(self._layout.arrays(weights)), None
+        self.guard.finish(state.arrays(), reports=counts)
+        self.state = state
+        return as_record(self.layout.arrays(weights)), None
 
     def _say_refused(self, server_round: int, counts: ReportCounts) -> None:
         """Logs that replies were refused, or raises if all were: the model would be noise alone."""
-        sent = self._summands.sent
+        sent = self.summands.sent
         remedy = f"reply with arrays of the names and shapes of the model, of type {sent}"
-        if self._summands.for_nodes:
+        if self.summands.for_nodes:
             remedy += ", as ClientApp(mods=[mods.integers_mod]) does"
         reasons = ", ".join(f"{reason}: {number}" for reason, number in counts.refused.items())
         text = f"{sum(counts.refused.values())} of {counts.came} replies were refused ({reasons}): {remedy}."
@@ -342,7 +330,7 @@ class MFStrategy(Strategy):
                 f"Round {server_round} is not released: {text} Then open the strategy again: the run continues with "
                 "another cohort."
             )
-        log(WARNING, "[ROUND %s/%s] %s", server_round, self._rounds, text)
+        log(WARNING, "[ROUND %s/%s] %s", server_round, self.plan.rounds, text)
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -363,7 +351,7 @@ class MFStrategy(Strategy):
 
     def summary(self) -> None:
         """Logs what is left to do."""
-        log(INFO, "\t└──> %s of %s rounds are released, %r", self.rounds_released, self._rounds, self._settings)
+        log(INFO, "\t└──> %s of %s rounds are released, %r", self.rounds_released, self.plan.rounds, self.settings)
 
     def start(
         self,
@@ -387,7 +375,7 @@ class MFStrategy(Strategy):
             evaluate_fn: Called with each round and its released model, for example to measure it on data of the server.
                 What it computes on clients that train is a release without noise.
         """
-        last = self._rounds if num_rounds is None else min(num_rounds, self._rounds)
+        last = self.plan.rounds if num_rounds is None else min(num_rounds, self.plan.rounds)
         self.summary()
         result, config = Result(), train_config or ConfigRecord()
         result.arrays = as_record(self.arrays)
@@ -397,7 +385,7 @@ class MFStrategy(Strategy):
             arrays, _ = self.aggregate_train(number, self._replies(grid, list(messages)))
             assert arrays is not None
             result.arrays = arrays
-            log(INFO, "[ROUND %s/%s] released", number, self._rounds)
+            log(INFO, "[ROUND %s/%s] released", number, self.plan.rounds)
             metrics = None if evaluate_fn is None else evaluate_fn(number, arrays)
             if metrics is not None:
                 result.evaluate_metrics_serverapp[number] = metrics
@@ -405,25 +393,25 @@ class MFStrategy(Strategy):
 
     def end(self) -> Report:
         """Ends the run: writes the model, deletes the checkpoints, writes the report, and returns it."""
-        files.write_atomically(self._guard.folder / names.MODEL, safetensors.numpy.save(self.arrays))
-        return self._guard.end()
+        files.write_atomically(self.guard.folder / names.MODEL, safetensors.numpy.save(self.arrays))
+        return self.guard.end()
 
     def _gather(self, grid: Grid, round_number: int) -> tuple[Mapping[str, int], list[str]]:
         """Returns the connected nodes and a cohort of them, as soon as there is a whole one or the time is over."""
-        waiting = self._settings.waiting
+        waiting = self.settings.waiting
         deadline = time.monotonic() + waiting.nodes_seconds
         while True:
-            nodes = dict(self._identify(grid.get_nodes()))
-            if self._admitted is not None:
-                nodes = {name: node for name, node in nodes.items() if name in self._admitted}
+            nodes = dict(self.identify(grid.get_nodes()))
+            if self.admitted is not None:
+                nodes = {name: node for name, node in nodes.items() if name in self.admitted}
             late = time.monotonic() >= deadline
-            cohort = allowed = self._guard.allowed(sorted(nodes))
-            wanted, whole = self._plan.clients_per_round, nodes.keys()
-            if self._planned is None:
+            cohort = allowed = self.guard.allowed(sorted(nodes))
+            wanted, whole = self.plan.clients_per_round, nodes.keys()
+            if self.planned is None:
                 cohort = uniform(allowed, wanted)
             else:
-                wanted, whole = len(self._planned.cohort(round_number - 1)), set(self._planned.client_ids)
-            if self._secret:
+                wanted, whole = len(self.planned.cohort(round_number - 1)), set(self.planned.client_ids)
+            if self.plan.secret_cohorts:
                 # All that could be in a secret cohort: when a round begins shows nothing of its own.
                 if late or nodes.keys() >= whole:
                     return nodes, cohort
@@ -443,26 +431,26 @@ class MFStrategy(Strategy):
 
         When a round ends would show how many are in its cohort.
         """
-        waiting = self._settings.waiting
+        waiting = self.settings.waiting
         # In the order of the messages: float sums of replies that are all there then have the same bits in every run.
         missing = (
             dict.fromkeys(identifier for identifier in grid.push_messages(messages) if identifier) if messages else {}
         )
         deadline = time.monotonic() + waiting.replies_seconds
-        while missing or self._secret:
+        while missing or self.plan.secret_cohorts:
             # One at a time: what is in a reply can make Flower fail to read it, and all that were pulled with it.
             for identifier in list(missing):
                 try:
                     pulled = list(grid.pull_messages([identifier]))
                 except _UNREADABLE as error:
-                    if not self._secret:
+                    if not self.plan.secret_cohorts:
                         log(WARNING, "A reply could not be read, and is left out: %s", type(error).__name__)
                     del missing[identifier]
                     continue
                 if pulled:
                     del missing[identifier]
                 yield from pulled
-            if (not missing and not self._secret) or time.monotonic() >= deadline:
+            if (not missing and not self.plan.secret_cohorts) or time.monotonic() >= deadline:
                 return
             time.sleep(waiting.poll_seconds)
 
@@ -522,7 +510,7 @@ def open_strategy(
     if plan.grid is None and not settings.floating_point:
         plan = plan.for_model(layout.dimension)
     # With the σ that the run began with: calibrated again, on another machine, its last bits can differ.
-    plan = guard.begun_plan(folder, plan)
+    plan = begun_plan(folder, plan)
     summed, drawn = _summands(plan, settings, layout), _drawn_before(plan, nodes)
     stream = _stream(plan, layout.dimension, settings)
     more.setdefault("versions", {**folders.versions(), "flwr": importlib.metadata.version("flwr")})
@@ -535,7 +523,7 @@ def open_strategy(
         plan = dataclasses.replace(plan, population=len(drawn))
     else:
         more["sampler"] = "uniform, of those allowed"
-    with guard.open_guard(folder, plan, **more) as guarded:
+    with open_guard(folder, plan, **more) as guarded:
         about = {**given, "layout": layout.as_json(), "noise": stream.fingerprint.hex()}
         saved = Checkpoints(folder / names.CHECKPOINTS, about)
         planned = None if drawn is None else guarded.draws_from(drawn)
@@ -545,7 +533,7 @@ def open_strategy(
             weights = layout.vector(initial)
             state = ServerState(round_number=0, weights=weights, velocity=np.zeros_like(weights), noise=stream.init())
         yield MFStrategy(
-            guarded=guarded,
+            guard=guarded,
             stream=stream,
             layout=layout,
             state=state,
@@ -567,7 +555,7 @@ def _drawn_before(plan: tff_mf.Plan, nodes: Collection[str] | None) -> list[str]
             f"nodes=None, and sampling={plan.sampling!r} draws the cohorts of all rounds before the first: give the "
             "identities of all nodes."
         )
-    return guard.checked_clients(plan, nodes, name="nodes")
+    return checked_clients(plan, nodes, name="nodes")
 
 
 def _check_supported(plan: tff_mf.Plan) -> None:

@@ -278,19 +278,15 @@ def write(
         policy = write_device_policy(folder, round_minutes=round_minutes, task_name=task_name)
         graphs = add_graphs(folder, record.plan)
         console.step("hashes")
-        _write_sums(folder)
+        # As sha256sum writes them, and `sha256sum --check` reads them.
+        paths = sorted(path for path in folder.rglob("*") if path.is_file())
+        lines = (f"{files.file_hash(path)}  {path.relative_to(folder).as_posix()}\n" for path in paths)
+        (folder / SUMS).write_text("".join(lines), encoding="utf-8")
         # Only their owner may write files, whatever the umask is.
         for path in (*folder.rglob("*"), folder):
             path.chmod(stat.S_IMODE(path.stat().st_mode) & ~(stat.S_IWGRP | stat.S_IWOTH))
         console.step()
     return Exported(planned=planned, policy=policy, graphs=graphs)
-
-
-def _write_sums(folder: pathlib.Path) -> None:
-    """Writes the hashes of all files, as sha256sum writes them and `sha256sum --check` reads them."""
-    paths = sorted(path for path in folder.rglob("*") if path.is_file())
-    lines = (f"{files.file_hash(path)}  {path.relative_to(folder).as_posix()}\n" for path in paths)
-    (folder / SUMS).write_text("".join(lines), encoding="utf-8")
 
 
 def check_out(out: pathlib.Path) -> None:

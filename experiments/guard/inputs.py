@@ -186,19 +186,9 @@ class ClientDatasets(Clients):
 
     Args:
         client_data: Raw or preprocessed clients.
-        preprocess_fn: From a client's `tf.data.Dataset` to the dataset to train on; None for the dataset as it is.
     """
 
-    def __init__(
-        self,
-        client_data: tff.simulation.datasets.ClientData,
-        preprocess_fn: Callable[[tf.data.Dataset], tf.data.Dataset] | None = None,
-    ) -> None:
-        validation.instance(
-            "client_data", client_data, tff.simulation.datasets.ClientData, "pass one of the splits of a data set"
-        )
-        if preprocess_fn is not None:
-            client_data = client_data.preprocess(preprocess_fn)
+    def __init__(self, client_data: tff.simulation.datasets.ClientData) -> None:
         super().__init__(client_data.client_ids, tff.types.tensorflow_to_type(client_data.element_type_structure))
         self._specs = tf.nest.flatten(client_data.element_type_structure)
         # TensorFlow alone would not keep the object of a method that it traces.

@@ -26,8 +26,8 @@ from ..output import files, typed
 from ..runs import folders, ledger, names, statements
 from ..runs.folders import Storage
 from ..runs.ledger import RefusedCohortError as RefusedCohortError
-from ..runs.ledger import ReportCounts, Rules, checked_ids, refusal
-from ..sampling import CohortPlan, SamplingSettings, secret_cohorts
+from ..runs.ledger import ReportCounts, Rules, refusal
+from ..sampling import CohortPlan, SamplingSettings, checked_ids, secret_cohorts
 
 if TYPE_CHECKING:
     from ...aggregators import MFAggregationFactory
@@ -611,10 +611,6 @@ def _ended(path: pathlib.Path) -> bool:
 
 def _record_fields(folder: pathlib.Path, plan: tff_mf.Plan, sampler: str | None, **more: Any) -> dict[str, Any]:
     """Returns the fields of `run.json` that a pipeline gives, and those that follow from what draws its cohorts."""
-    if "amplified_epsilon" in more:
-        raise InputValueError(
-            f"amplified_epsilon={more['amplified_epsilon']!r} is the plan's: make the plan with secret_cohorts=True."
-        )
     if sampler is not None and plan.secret_cohorts:
         raise InputValueError(
             f"sampler={sampler!r} does not go with secret_cohorts, whose ε is of cohorts by the plan's sampling: leave "

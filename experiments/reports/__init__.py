@@ -354,14 +354,13 @@ def html(report: Report, pictures: Mapping[str, bytes]) -> str:
     )
 
 
-def _pictures(folder: pathlib.Path) -> dict[str, bytes]:
+def _pictures(evidence: Evidence) -> dict[str, bytes]:
     """Returns PNG files by their titles: the error of each round, and the accuracy, where they are known.
 
     The error is the standard deviation of the noise in a parameter of the sum of all released updates so far.
     """
     import matplotlib.figure
 
-    evidence = gather(folder, realised=has_begun(folder))
     plan = evidence.plan
     rounds = min(plan.rounds, plan.mechanism.max_rounds or plan.rounds)
     errors = round_errors(plan.mechanism, rounds, restart_every=min(plan.restart_every or rounds, rounds))
@@ -393,20 +392,15 @@ def write(folder: pathlib.Path, *, realised: bool, page: bool = False, runs_befo
         page: Whether to write a web page too, which is written anew if there is one.
         runs_before: As for `build`.
     """
-    report = build(folder, realised=realised, runs_before=runs_before)
+    evidence = gather(folder, realised=realised, runs_before=runs_before)
+    report = _built(evidence)
     as_json, as_markdown, as_html = _names(realised=realised)
     write_atomically(folder / as_json, report.as_text())
     write_atomically(folder / as_markdown, markdown(report))
     if page or (folder / as_html).exists():
-        _write_page(folder, report)
+        drawn = _pictures(evidence) if required_packages.is_installed("matplotlib") else {}
+        write_atomically(folder / as_html, html(report, drawn))
     return report
-
-
-def _write_page(folder: pathlib.Path, report: Report) -> None:
-    """Writes a report as a web page, with pictures where Matplotlib is installed."""
-    drawn = _pictures(folder) if required_packages.is_installed("matplotlib") else {}
-    _, _, as_html = _names(realised=report.kind == "realised")
-    write_atomically(folder / as_html, html(report, drawn))
 
 
 def _names(*, realised: bool) -> tuple[str, str, str]:

@@ -43,7 +43,7 @@ _OF_PLAN = (
     *("rounds", "noise_multiplier", "delta", "clients_per_round", "cohort", "clip_norm", "insecure_seed"),
     *("restart_every", "adaptive_count_stddev", "secret_cohorts", "grid_bits", "grid_max_clients", "dimension"),
 )
-_NOT_GIVEN = ("version", "plan_sha256", "mechanism_sha256")
+_NOT_GIVEN = ("version", "plan_sha256", "mechanism_sha256", "amplified_epsilon")
 
 
 def versions() -> dict[str, str]:
@@ -294,10 +294,6 @@ class RunFacts(Record, kw_only=True):
 
     def __post_init__(self) -> None:
         validation.one_of("adjacency", self.adjacency, ("zero-out", "replace-one"))
-        if self.settings is not None and self.server_learning_rate is None:
-            raise InputValueError(
-                "server_learning_rate=None must be the rate that the settings came to: put run.json back."
-            )
         if self.is_secret and (self.cohorts or self.adjacency != "zero-out" or self.population is None):
             raise InputValueError(
                 f"amplified_epsilon={self.amplified_epsilon!r} is of secret cohorts: it needs a population and "
@@ -340,7 +336,9 @@ class RunRecord(RunFacts, kw_only=True):
     def training(self) -> RunSettings:
         """The settings with the numbers that they came to: those that train."""
         if self.settings is None or self.server_learning_rate is None:
-            raise InputValueError("settings=None in run.json: take a run of `tff-mf train`, which has settings.")
+            raise InputValueError(
+                "settings=None, or server_learning_rate, in run.json: take a run of `tff-mf train`, which has both."
+            )
         return self.settings.resolved(self.plan, self.server_learning_rate)
 
 
@@ -356,7 +354,12 @@ def check_fields(given: Iterable[str]) -> None:
 
 
 def write_record(
-    folder: pathlib.Path, plan: tff_mf.Plan, *, cohorts: Sequence[Sequence[str]] = (), **more: Any
+    folder: pathlib.Path,
+    plan: tff_mf.Plan,
+    *,
+    cohorts: Sequence[Sequence[str]] = (),
+    amplified_epsilon: float | None = None,
+    **more: Any,
 ) -> RunRecord:
     """Writes the plan, its mechanism and `run.json` to a run's folder, and returns what they hold.
 
@@ -367,6 +370,7 @@ def write_record(
         folder: The run's folder.
         plan: Mechanism, noise and participation.
         cohorts: The planned clients of each round.
+        amplified_epsilon: ε of secret cohorts, which `open_guard` computes.
         more: Fields of `RunFacts`: `adjacency`, `sampler`, `simulation`, `population`, `released_without_noise`,
             `evaluation_columns`, `about`, `command`, `versions` and others.
 
@@ -381,6 +385,7 @@ def write_record(
         "plan_sha256": file_hash(folder / names.PLAN),
         "mechanism_sha256": file_hash(folder / names.MECHANISM),
         "cohorts": [cohort_digest(clients) for clients in cohorts],
+        "amplified_epsilon": amplified_epsilon,
         "command": [pathlib.Path(sys.argv[0]).name, *sys.argv[1:]],
         **more,
     }

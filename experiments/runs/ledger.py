@@ -12,13 +12,13 @@ import os
 import pathlib
 import secrets
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated, Any
 
 import msgspec
 
 import tff_mf
-from tff_mf.base.errors import InputTypeError, InputValueError
+from tff_mf.base.errors import InputValueError
 
 from ..output import files
 from ..output.typed import Count, CountOrZero, Number, Record
@@ -547,21 +547,3 @@ class RefusedCohortError(InputValueError):
     def __init__(self, message: str, clients: Sequence[str]) -> None:
         super().__init__(message)
         self.clients = list(clients)
-
-
-def checked_ids(clients: Iterable[str], name: str = "clients") -> list[str]:
-    """Returns the ids of clients, read once: what draws them as it is read could differ the next time."""
-    if isinstance(clients, str) or not isinstance(clients, Iterable):
-        raise InputTypeError(f"{name}={clients!r:.80} must be ids.")
-    read = list(clients)
-    for client in read:
-        if not isinstance(client, str):
-            raise InputTypeError(f"{name} has {client!r}; every id must be a string.")
-        try:
-            client.encode()
-        except UnicodeEncodeError as error:
-            raise InputValueError(
-                f"{name} has {client!r}, which cannot be encoded in UTF-8: {error.reason}. Give the client another id."
-            ) from error
-    # The text itself, and not what a subclass of `str` returns for it.
-    return [str.__str__(client) for client in read]

@@ -140,13 +140,10 @@ def read_metrics(path: pathlib.Path) -> Metrics:
         raise InputValueError(f"metrics={str(path)!r} cannot be read: {error.strerror or error}.") from error
     except (ValueError, csv.Error) as error:
         raise _damaged(path, str(error)) from error
-    if ROUND not in columns:
-        raise _damaged(path, f"it has no column {ROUND!r}")
-    if not all(columns) or len(set(columns)) < len(columns):
-        raise _damaged(path, f"every column needs a name of its own, and they are {columns}")
+    if ROUND not in columns or not all(columns) or len(set(columns)) < len(columns):
+        raise _damaged(path, f"every column needs a name of its own, {ROUND!r} among them, and they are {columns}")
     for number, row in enumerate(rows, start=1):
-        cells = list(row.values())
-        if len(cells) > len(columns):
+        if None in row:
             raise _damaged(path, f"row {number} has more cells than there are columns")
         if not row[ROUND].isdecimal():
             raise _damaged(path, f"row {number} has the round {row[ROUND]!r}, which is no whole number")

@@ -645,7 +645,7 @@ def _read(path: pathlib.Path, kind: type[Record]) -> tuple[str | None, Layer]:
 
 def resolve(
     preset: str | None,
-    config: pathlib.Path | None,
+    config: str | os.PathLike[str] | None,
     flags: Mapping[str, Any],
     *,
     folder: PresetFolder = PRESETS,
@@ -661,7 +661,7 @@ def resolve(
     upper = Layer.of({name: value for name, value in flags.items() if value is not None}, FLAG)
     named = None
     if config is not None:
-        named, lower = _read(config, folder.kind)
+        named, lower = _read(pathlib.Path(config), folder.kind)
         upper = laid([lower, upper])
     if preset is None and named is None:
         return None, upper

@@ -242,11 +242,6 @@ def uncustomary_delta(delta: float, population: int | None) -> str:
     )
 
 
-def facts(claim: Claim) -> dict[str, Any]:
-    """Returns a claim as JSON."""
-    return msgspec.to_builtins(claim)
-
-
 def without_epsilon(value: Any) -> Any:
     """Returns JSON with `None` in place of each ε, by its name: where a claim is refused, none is shown.
 

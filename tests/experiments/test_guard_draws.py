@@ -90,7 +90,7 @@ PLANS = {
         {},
         "sampling=BMinSep.*must be",
     ),
-    "an ε of one's own": ("balls-in-bins", {}, {"amplified_epsilon": 0.1}, "amplified_epsilon=0.1 is the plan's"),
+    "an ε of one's own": ("balls-in-bins", {}, {"amplified_epsilon": 0.1}, "amplified_epsilon= cannot be given"),
     "secrecy of one's own": (
         "balls-in-bins",
         {"secret_cohorts": False},

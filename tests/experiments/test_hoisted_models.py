@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from tff_mf.experiments import next_word
-from tff_mf.experiments.next_word import LstmWeights, mean_cross_entropy, pack, packed_lstm
+from tff_mf.experiments.next_word import mean_cross_entropy, pack, packed_lstm
 
 from .shared import small_settings
 
@@ -92,7 +92,7 @@ def test_layer_and_gradient_are_those_of_keras_in_float64(mask):
     layer.build(inputs.shape)
     layer.set_weights([rng.normal(size=each.shape) for each in layer.weights])
     factors = rng.normal(size=(*mask.shape, units))
-    weights = LstmWeights(*(tf.constant(each.numpy()) for each in layer.weights))
+    weights = [tf.constant(each.numpy()) for each in layer.weights]
     with tf.GradientTape(persistent=True) as tape:
         tape.watch([inputs, weights])
         packing = pack(tf.constant(mask.astype(np.int64)))

@@ -49,7 +49,7 @@ def batches_of_tff(data, clients, *, seed, batch_size, max_examples, client_epoc
     )
     tf.random.set_seed(seed)
     preprocess = preprocessing.create_preprocess_fn(spec, VOCABULARY, num_parallel_calls=1)
-    datasets = ClientDatasets(by_tff(data, "train"), preprocess)
+    datasets = ClientDatasets(by_tff(data, "train").preprocess(preprocess))
     return [list(dataset.as_numpy_iterator()) for dataset in datasets.of(clients)]
 
 
@@ -113,7 +113,7 @@ def test_private_training_reads_the_same_cohorts(data):
 )
 def test_clients_that_are_read_together_have_the_elements_of_their_datasets(examples):
     clients = {"ann": examples(5), "bob": examples(1), "eve": examples(4)}
-    datasets = ClientDatasets(tff.simulation.datasets.TestClientData(clients), lambda each: each.batch(2))
+    datasets = ClientDatasets(tff.simulation.datasets.TestClientData(clients).preprocess(lambda each: each.batch(2)))
     for names in (["eve", "ann", "eve"], ["bob"], []):
         together = datasets.read(names)
         read = [each.as_numpy_iterator() if isinstance(each, tf.data.Dataset) else each for each in together]

@@ -94,7 +94,7 @@ def test_an_app_takes_the_words_of_every_command_and_refuses_the_same(changes, m
 
 def test_an_app_is_not_written_over_files(tmp_path, monkeypatch, capsys):
     (tmp_path / "notes").write_text("")
-    with pytest.raises(InputValueError, match="is not empty"):
+    with pytest.raises(InputValueError, match="is not an empty folder"):
         app.write(tmp_path)
     monkeypatch.setattr(sys, "argv", ["flower", str(tmp_path)])
     with pytest.raises(SystemExit) as ended:

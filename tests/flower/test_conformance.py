@@ -80,7 +80,7 @@ def test_our_strategy_keeps_its_claim(tmp_path, reply, floating_point):
         waiting=flower.Waiting(nodes_seconds=0.0, fewest=0),
         draw=everybody,
     ) as strategy:
-        plan, strategy._guard = strategy.plan, Everybody()
+        plan, strategy.guard = strategy.plan, Everybody()
         subject = OfStrategy(strategy, strategy.arrays, reply)
     claim = conformance.Claim(
         mechanism=plan.mechanism,

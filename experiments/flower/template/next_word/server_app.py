@@ -41,7 +41,6 @@ def main(grid: Grid, context: Context) -> None:
         population=population,
         clip_norm=float(config["clip-norm"]),
         secret_cohorts=bool(config["secret-cohorts"]),
-        **_grid(config, sum(array.size for array in task.initial_model().values()), clients_per_round),
         epsilon=None if sigma else float(config["epsilon"]),
         noise_multiplier=sigma or None,
     )
@@ -75,14 +74,6 @@ def _nodes(config: Mapping[str, object], population: int, *, simulation: bool) -
         return [f"partition-{index}" for index in range(population)]
     path = str(config["identities"])
     return pathlib.Path(path).read_text(encoding="utf-8").split() if path else None
-
-
-def _grid(config: Mapping[str, object], dimension: int, clients_per_round: int) -> dict[str, object]:
-    """Returns a grid of so many bits; other words leave it to the strategy."""
-    if not isinstance(config["grid"], int):
-        return {}
-    room = tff_mf.Grid.with_room(dimension=dimension, cohort=clients_per_round).max_clients
-    return {"grid": tff_mf.Grid(bits=config["grid"], max_clients=room), "dimension": dimension}
 
 
 def _settings(config: Mapping[str, object]) -> flower.FlowerSettings:
