@@ -136,14 +136,10 @@ ENDLESS = tff_mf.BLT(theta=[0.9], omega=[0.2])
 # Arguments, and those that the warning names.
 WARNED = {
     "no grid": (BLT, {"grid": None}, {"grid"}),
-    "no rounds": (ENDLESS, {}, {"rounds"}),
     "no rounds, with restarts": (BLT, {"restart_every": 8}, {"rounds"}),
     "neither": (ENDLESS, {"grid": None}, {"grid", "rounds"}),
     "both": (ENDLESS, {"rounds": 10}, set()),
-    "rounds of the optimization": (BLT, {}, set()),
-    "rounds of the mechanism": (tff_mf.Tree(4, variant="full"), {}, set()),
     "seed": (ENDLESS, {"grid": None, "insecure_seed": 1}, set()),
-    "no noise": (ENDLESS, {"grid": None, "noise_multiplier": 0.0}, set()),
 }
 
 

@@ -11,7 +11,6 @@ import stat
 
 import numpy as np
 import pytest
-import safetensors.numpy
 import tensorflow_federated as tff
 
 import tff_mf
@@ -120,7 +119,6 @@ def test_checkpoints_that_a_killed_process_left_unfinished_are_deleted(tmp_path)
     [
         ({"run.json": 0o644, "checkpoint_1.safetensors": 0o600}, 0o755, False),
         ({"checkpoint_1.safetensors": 0o644}, 0o700, False),
-        ({"checkpoint_1.safetensors": 0o640}, 0o710, True),
         ({".0123.tmp": 0o644}, 0o711, True),
         ({"run.json": 0o600, "checkpoint_9.safetensors": 0o604}, 0o705, True),
         ({"before/checkpoint_1.safetensors": 0o644}, 0o755, True),
@@ -143,24 +141,6 @@ def test_the_warning_is_about_readable_keys_only(tmp_path, caplog, files, folder
     caplog.clear()
     aggregators.CheckpointManager(folder)
     assert caplog.text == ""
-
-
-@pytest.mark.parametrize("place", [40, 200, -1, -9])
-def test_a_checkpoint_with_one_changed_bit_is_refused(tmp_path, place):
-    path = tmp_path / "checkpoint_1.safetensors"
-    checkpoint_files.write(path, {"a": np.arange(6.0), "b": np.arange(4).reshape(2, 2)}, {"leaves": [], "noise": "x"})
-    tensors, description = checkpoint_files.read(path)
-    assert {name: tensor.tolist() for name, tensor in tensors.items()} == {
-        "a": [0, 1, 2, 3, 4, 5],
-        "b": [[0, 1], [2, 3]],
-    }
-    assert description["noise"] == "x"
-    assert len(safetensors.numpy.load_file(path)) == 2
-    content = bytearray(path.read_bytes())
-    content[place] ^= 1
-    path.write_bytes(content)
-    with pytest.raises(tff_mf.InputError, match="checkpoint_1"):
-        checkpoint_files.read(path)
 
 
 @pytest.mark.parametrize("other", [checkpoint_files._VERSION - 1, checkpoint_files._VERSION + 1, "2", None])

@@ -5,6 +5,7 @@ A framework is a class of a few functions. What each has of its own is in test_o
 
 import contextlib
 import io
+import itertools
 import pathlib
 import pickle
 import re
@@ -263,7 +264,7 @@ def test_clipped_sums_are_those_of_a_loop(clipped):
 SCALES = (1e-20, 1e-3, 1.0, 1e15, 1e30, np.nan, np.inf)
 
 
-@pytest.mark.parametrize("size", [1, 10, 12_345, 300_000])
+@pytest.mark.parametrize("size", [1, 17, 12_345, 300_000])
 def test_no_norm_exceeds_the_clip_norm(clipped, size):
     """In exact arithmetic: the squares of float32 numbers are exact in float64, and their sum nearly."""
     cauchy = np.random.default_rng(size).standard_cauchy(size)
@@ -273,6 +274,10 @@ def test_no_norm_exceeds_the_clip_norm(clipped, size):
         assert found <= 1, scale
         if norm < 1e18:
             assert found >= min(norm, 1) * (1 - 1e-3) - 1e-12, scale
+    # Factors below 2⁻¹²⁶ would be rounded to multiples of 2⁻¹⁴⁹: a term of 17 values had nearly twice the norm.
+    for clip_norm, part in itertools.product((1e-6, 1.0, 1e6), (1, 2, 3, 10, 1e3, 1e6)):
+        flat = np.full((1, size), np.finfo(np.float32).max / part)
+        assert np.linalg.norm(clipped([flat], clip_norm)[0]) <= clip_norm
 
 
 @pytest.mark.parametrize("size", [1, 10, 100_000])

@@ -72,24 +72,6 @@ def test_restarts_bound_the_rounds_of_a_stream():
     assert tff_mf.guarantee(unstable, 80, SCHEMA, **arguments, restart_every=20).mu < math.inf
 
 
-@pytest.mark.once
-def test_a_tail_enters_delta():
-    """Both data sets: δ grows by (1 + e^ε)·tail, and ε is the inverse."""
-    plain = tff_mf.Guarantee(mu=0.5)
-    tailed = dataclasses.replace(plain, tail=1e-9)
-    for epsilon in (0.0, 0.5, 2.0, 5.0):
-        expected = plain.delta(epsilon) + (1 + math.exp(epsilon)) * 1e-9
-        assert tailed.delta(epsilon) == pytest.approx(expected, rel=1e-9)
-        assert tailed.delta(epsilon) >= expected
-    for delta in (1e-3, 1e-6):
-        for method in ("epsilon", "epsilon_by_pld", "epsilon_from_zcdp"):
-            with_tail, without = getattr(tailed, method)(delta), getattr(plain, method)(delta)
-            assert without < with_tail < 1.2 * without
-        assert tailed.delta(tailed.epsilon(delta)) <= delta
-    assert tailed.epsilon(1e-9) == math.inf
-    assert tailed.delta(1e4) == 1.0
-
-
 TAIL_OF_A_GRID = 1e-24
 
 
@@ -121,16 +103,6 @@ def test_an_event_leaves_out_only_a_negligible_tail():
     assert tff_mf.Guarantee(mu=1.0, tail=1e-24).dp_event() == tff_mf.Guarantee(mu=1.0).dp_event()
     with pytest.raises(InputValueError, match="tail=1e-12"):
         tff_mf.Guarantee(mu=1.0, tail=1e-12).dp_event()
-
-
-def test_a_dimension_beyond_every_proof_is_named():
-    arguments = {"noise_multiplier": 1.0, "grid": GRID, "dimension": 2**63 - 1}
-    with pytest.raises(InputValueError, match=r"dimension=9223372036854775807 does not fit .* take fewer values"):
-        tff_mf.guarantee(tff_mf.Identity(), 40, SCHEMA, **arguments)
-    with pytest.raises(InputValueError, match=r"epsilon=1e\+22 at delta=1e-06 has no noise on this grid"):
-        tff_mf.calibrate_noise_multiplier(
-            tff_mf.Identity(), 40, SCHEMA, epsilon=1e22, delta=1e-6, grid=GRID, dimension=LSTM
-        )
 
 
 def _nearly_singular(kind):
@@ -323,41 +295,19 @@ def test_a_bound_on_the_error_counts_the_subtraction_of_a_half():
         assert found.error(9) >= 2.0**-53 * (past + 1)
 
 
-@pytest.mark.parametrize("dimension", [1, 2, 3, 4, 5, 2**20, 2**20 + 1, 2**22, 2**22 + 1, 4_050_748, 2**40])
-def test_auto_takes_half_the_bits_of_the_dimension_and_five(dimension):
-    bits = math.ceil(math.log2(dimension) / 2) + 5
-    assert tff_mf.Grid.auto(dimension=dimension, max_clients=10).bits == min(max(bits, 14), 22)
-
-
-@st.composite
-def sizes(draw):
-    """Bits and clients, half of the time with a sum at a power of two, or one client beside it."""
-    bits = draw(st.integers(8, 26))
+@given(dimension=st.integers(1, 2**40), bits=st.integers(8, 26), data=st.data())
+def test_every_sum_fits(dimension, bits, data):
+    """In the type itself, in which the sum of these records neither wraps around nor becomes another number."""
     near = st.integers(0, 52 - bits).map(lambda power: 2**power)
-    clients = draw(st.integers(1, 2**26) | st.tuples(near, st.sampled_from([-1, 0, 1])).map(sum))
-    return bits, min(max(clients, 1), 2 ** (52 - bits))
-
-
-@settings(max_examples=100)
-@example((16, 2**15))
-@example((26, 2**5))
-@example((26, 2**5 - 1))
-@example((8, 2**44))
-@given(sizes())
-def test_every_sum_fits(size):
-    bits, max_clients = size
-    grid = tff_mf.Grid(bits=bits, max_clients=max_clients)
-    largest = max_clients * 2**bits
-    assert grid.largest_sum == largest <= 2**52
-    assert grid.largest_norm == 2**bits
-    assert (grid.integers == "int32") == (largest <= 2**31 - 1)
-    # In the type itself, in which the sum of these records neither wraps around nor becomes another number.
-    assert int(np.array(largest).astype(grid.integers)) == largest
-    assert int(np.array(-largest).astype(grid.integers)) == -largest
+    clients = data.draw(st.integers(1, 2 ** (52 - bits)) | near | near.map(lambda power: max(power - 1, 1)))
+    grid = tff_mf.Grid(bits=bits, max_clients=clients)
+    assert grid.largest_sum == clients * 2**bits == int(np.array(grid.largest_sum).astype(grid.integers))
+    assert (grid.largest_norm, grid.integers == "int32") == (2**bits, clients * 2**bits <= 2**31 - 1)
+    assert 2 ** (grid.bits_per_coordinate - 1) < 2 * grid.largest_sum + 1 <= 2**grid.bits_per_coordinate
     with pytest.raises(InputValueError, match="exceeds the maximum"):
         tff_mf.Grid(bits=bits, max_clients=2 ** (52 - bits) + 1)
-    modulus = 2**grid.bits_per_coordinate
-    assert modulus // 2 < 2 * largest + 1 <= modulus
+    half = math.ceil(math.log2(dimension) / 2) + 5
+    assert tff_mf.Grid.auto(dimension=dimension, max_clients=10).bits == min(max(half, 14), 22)
 
 
 def hockey_stick(epsilon, one, other):
@@ -503,7 +453,7 @@ def test_a_matrix_that_is_rounded_has_inner_products_below_the_bound():
     [
         tff_mf.BallsInBins(groups=4, clients_per_round=1999),
         tff_mf.BMinSep(min_sep=2, probability=0.5, clients_per_round=1999),
-        tff_mf.Poisson(population=342_477, clients_per_round=1999),
+        tff_mf.Poisson(population=4000, clients_per_round=1999),
     ],
     ids=lambda each: type(each).__name__,
 )

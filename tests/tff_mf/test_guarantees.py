@@ -209,6 +209,24 @@ mus = st.floats(-3, 1.5).map(lambda exponent: 10.0**exponent)
 deltas = st.floats(-12, -2).map(lambda exponent: 10.0**exponent)
 
 
+@given(mus, st.floats(-24, -3).map(lambda exponent: 10.0**exponent), deltas, st.floats(0, 8))
+@example(0.5, 1e-9, 1e-9, 2.0)
+@example(3.0, 1e-3, 1e-2, 8.0)
+def test_a_tail_counts_on_both_data_sets(mu, tail, delta, epsilon):
+    """δ grows by (1 + e^ε)·tail, and ε is the inverse."""
+    found = tff_mf.Guarantee(mu=mu, tail=tail, exact=True)
+    assert found.bound == "proved"
+
+    def least(epsilon):
+        return exact_delta(epsilon, mu) + (1 + mpmath.exp(mpmath.mpf(epsilon))) * mpmath.mpf(tail)
+
+    with mpmath.workdps(60):
+        assert min(1, least(epsilon)) <= found.delta(epsilon) <= least(epsilon) * (1 + 1e-9) + 1e-30
+        for stated in (found.epsilon(delta), found.epsilon_by_pld(delta), found.epsilon_from_zcdp(delta)):
+            assert stated == math.inf or least(stated) <= delta * (1 + 1e-9)
+        assert found.epsilon(delta) == math.inf or least(found.epsilon(delta)) <= delta
+
+
 @given(mus, deltas)
 def test_privacy_measures_agree(mu, delta):
     found = tff_mf.Guarantee(mu=mu)

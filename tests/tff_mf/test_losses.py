@@ -2,7 +2,6 @@
 
 import dataclasses
 import itertools
-import warnings
 
 import numpy as np
 import pytest
@@ -92,25 +91,16 @@ def test_errors_are_those_of_the_dense_decoder(workload, theta, total):
         assert tff_mf.max_error(each, 8, workload) == pytest.approx(np.sqrt(np.max(rows)), rel=1e-9)
 
 
-# Of the inverse of the first, the coefficients are (−3)^i.
-UNSTABLE = [
-    tff_mf.BandedToeplitz(column=[1.0, 3.0]),
-    tff_mf.BandedToeplitz(column=[1.0, -3.0]),
-    tff_mf.Dense(matrix=tff_mf.BandedToeplitz(column=[1.0, 3.0]).encoder(1000)),
-    tff_mf.BLT(theta=[1.0, 0.5], omega=[40.0, 30.0]),
-]
-
-
-@pytest.mark.parametrize("mechanism", UNSTABLE)
+# Of these inverses, the coefficients grow: (−3)^i of the first.
 @pytest.mark.parametrize(
-    "workload", [None, tff_mf.Momentum(momentum=0.9), tff_mf.MomentumWithRates(rates=[1.0] * 1000, momentum=0.9)]
+    "mechanism", [tff_mf.BandedToeplitz(column=[1.0, 3.0]), tff_mf.BLT(theta=[1.0, 0.5], omega=[40.0, 30.0])]
 )
+@pytest.mark.parametrize("workload", [None, tff_mf.MomentumWithRates(rates=[1.0] * 1000, momentum=0.9)])
+@pytest.mark.filterwarnings("error")
 def test_an_unstable_inverse_has_infinite_errors_and_losses_and_no_warning(mechanism, workload):
     schema = tff_mf.MinSep(min_sep=10, max_participations=3)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        for error, loss in ((tff_mf.rms_error, tff_mf.rms_loss), (tff_mf.max_error, tff_mf.max_loss)):
-            assert error(mechanism, 1000, workload) == loss(mechanism, 1000, schema, workload) == np.inf
+    for error, loss in ((tff_mf.rms_error, tff_mf.rms_loss), (tff_mf.max_error, tff_mf.max_loss)):
+        assert error(mechanism, 1000, workload) == loss(mechanism, 1000, schema, workload) == np.inf
 
 
 @pytest.mark.parametrize("mechanism", [tff_mf.Tree(12), tff_mf.BLT(theta=[0.9], omega=[0.2]), tff_mf.Identity()])

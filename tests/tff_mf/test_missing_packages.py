@@ -53,16 +53,6 @@ def test_the_error_has_the_command(module):
     assert REMEDY in last
 
 
-def test_tff_mf_works():
-    finished = run(
-        "import tff_mf\n"
-        "p = tff_mf.MinSep(min_sep=400, max_participations=5)\n"
-        "print(tff_mf.epsilon(tff_mf.BLT.production('b400'), 4000, p, noise_multiplier=7.379, delta=1e-10))"
-    )
-    assert finished.returncode == 0, finished.stderr
-    assert float(finished.stdout) > 0
-
-
 @pytest.mark.parametrize(
     "command",
     [

@@ -35,18 +35,6 @@ def test_folding_a_second_time_gives_another_key():
     assert not np.any(first.numpy() == second.numpy())
 
 
-def test_a_row_that_does_not_change_is_passed_on():
-    """By reference: as one tensor of the graph, from the arguments to the results."""
-    stream = build_stream(tff_mf.BandedToeplitz.square_root(40), dimension=3, stddev=1.0)
-    graph = tf.function(stream.next).get_concrete_function(stream.init())
-    arguments = {tensor.ref() for tensor in graph.inputs}
-
-    def source(tensor):
-        return source(tensor.op.inputs[0]) if tensor.op.type == "Identity" else tensor
-
-    assert sum(source(tensor).ref() in arguments for tensor in graph.outputs) >= 30
-
-
 def test_no_matrix_is_part_of_the_graph():
     for mechanism in (
         tff_mf.Banded(values=np.ones((20, 4000))),

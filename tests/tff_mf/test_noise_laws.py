@@ -66,7 +66,7 @@ class InNumPy:
     """What laws ask of streams in NumPy, which are the reference on a grid; every engine has a class like this one.
 
     `refused` are the errors of a round that must not run. `leaves` are all arrays of a state, `drawn_again` is z of
-    keys in floats. The last two replace parts of the engine: sizes of parts, and products s_t·z_t.
+    keys in floats. The last one replaces the sizes of parts.
     """
 
     refused = (tff_mf.InputError,)
@@ -96,13 +96,6 @@ class InNumPy:
         for name in ("Philox", "TensorFlow"):
             monkeypatch.setattr(getattr(_generators, name), "part", 2**10)
 
-    def take_products(self, monkeypatch, stream, products):
-        """Makes a stream take s_t·z_t from `products`, in the line that the key of the round names."""
-        del monkeypatch
-        stream._scale = lambda step: products.dtype.type(1)
-        write = lambda key, begin, out: np.copyto(out, products[key[0], begin : begin + len(out)])  # noqa: E731
-        stream._generator = types.SimpleNamespace(write=write, part=10**6)
-
 
 class InTensorFlow:
     """What laws ask of streams in TensorFlow."""
@@ -127,16 +120,6 @@ class InTensorFlow:
     def take_small_parts(self, monkeypatch):
         monkeypatch.setattr(_recursion, "_LARGEST_PART", 16)
         monkeypatch.setattr(_recursion, "_PART", 64)
-
-    def take_products(self, monkeypatch, stream, products):
-        known = tf.constant(products)
-
-        def parts(key, size, use, dtypes):
-            return [tf.ensure_shape(each, [size]) for each in use(known[key[0]], 0, size)]
-
-        monkeypatch.setattr(_recursion, "in_parts", parts)
-        monkeypatch.setattr(_recursion._Round, "_scale", lambda self: 1.0)
-        stream._stddev = products.dtype.type(1)
 
 
 class InJAX:
@@ -165,12 +148,6 @@ class InJAX:
         monkeypatch.setattr(_stream, "_PRODUCT", 2**7)
         monkeypatch.setattr(_normals, "_PART", 2**8)
 
-    def take_products(self, monkeypatch, stream, products):
-        del monkeypatch
-        known, decided = jax.numpy.asarray(products), stream._turn_with
-        stream._draw = lambda key, dimension: known[key[0]]
-        stream._turn_with = lambda *given: decided(*given)._replace(scale=products.dtype.type(1))
-
 
 class InTorch:
     """What laws ask of streams in PyTorch."""
@@ -194,11 +171,6 @@ class InTorch:
 
     def take_small_parts(self, monkeypatch):
         monkeypatch.setattr(torch_stream, "_PRODUCT", 2**7)
-
-    def take_products(self, monkeypatch, stream, products):
-        del monkeypatch
-        stream._draw = lambda key: torch.as_tensor(products[key[0]])
-        stream._scale = lambda step: products.dtype.type(1)
 
 
 @functools.cache
@@ -454,37 +426,27 @@ def shapes(draw):
 
 @hypothesis.settings(max_examples=100)
 @given(shapes())
-def test_encoder_inverse_and_recursion_are_one_matrix(shape):
-    mechanism, rounds = shape
-    for each in (mechanism, mechanism.cast_to_float32()):
-        encoder, inverse = each.encoder(rounds), each.inverse(rounds)
-        np.testing.assert_allclose(encoder @ inverse, np.eye(rounds), atol=1e-11)
-        assert not np.any(np.triu(encoder, 1))
-        np.testing.assert_allclose(each.recursion().responses(rounds), inverse, atol=1e-11)
-    fewer = -(-rounds // 2)
-    np.testing.assert_allclose(mechanism.encoder(fewer), mechanism.encoder(rounds)[:fewer, :fewer], atol=1e-13)
-    np.testing.assert_allclose(mechanism.inverse(fewer), mechanism.inverse(rounds)[:fewer, :fewer], atol=1e-13)
-    for wrong in (0, -1, 2.5, None):
-        with pytest.raises(tff_mf.InputError, match="rounds="):
-            mechanism.encoder(wrong)
-    if mechanism.max_rounds is not None:
-        with pytest.raises(tff_mf.InputError, match=f"rounds={rounds + 1}.*{rounds}"):
-            mechanism.encoder(rounds + 1)
-
-
-@given(shapes())
-def test_what_runs_has_the_numbers_of_float32(shape):
+def test_encoder_inverse_recursion_and_what_is_cast_are_one_matrix(shape):
     mechanism, rounds = shape
     run = mechanism.cast_to_float32()
-    assert run.optimized_for == mechanism.optimized_for
+    for each in (mechanism, run):
+        encoder, inverse = each.encoder(rounds), each.inverse(rounds)
+        np.testing.assert_allclose(encoder @ inverse, np.eye(rounds), atol=1e-11)
+        np.testing.assert_allclose(each.recursion().responses(rounds), inverse, atol=1e-11)
+        fewer = -(-rounds // 2)
+        np.testing.assert_allclose(each.encoder(fewer), encoder[:fewer, :fewer], atol=1e-13)
     np.testing.assert_allclose(run.encoder(rounds), mechanism.encoder(rounds), rtol=1e-5, atol=1e-6)
-    # Of a dense mechanism, C⁻¹ is cast; of buffers that turn, their weights are (test_scaled_columns.py).
+    assert run.optimized_for == mechanism.optimized_for
+    # What runs has the numbers of float32. Of a dense mechanism, C⁻¹ is cast; of buffers that turn, their weights are.
     if mechanism.kind != "dense" and not any(getattr(mechanism, "turn", ())):
         assert run.cast_to_float32() == run
         for field in dataclasses.fields(run):
             value = getattr(run, field.name)
             if isinstance(value, tuple | np.ndarray):
                 np.testing.assert_array_equal(value, np.array(getattr(mechanism, field.name), np.float32))
+    for wrong in (0, -1, 2.5, None, *([] if mechanism.max_rounds is None else [rounds + 1])):
+        with pytest.raises(tff_mf.InputError, match=f"rounds={wrong}"):
+            mechanism.encoder(wrong)
 
 
 @hypothesis.settings(max_examples=5)
@@ -646,17 +608,18 @@ def test_an_unstable_mechanism_ends_before_its_integers_are_inexact(engine):
         run.stream.next(run.state)
 
 
-def taking(monkeypatch, engine, mechanism, products):
-    """The rows of a stream for given s_t·z_t, [rounds, dimension], rounded to integers."""
+def taking(mechanism, products):
+    """The rows of a stream in NumPy for given s_t·z_t, [rounds, dimension], rounded to integers."""
     rounds, dimension = products.shape
-    stream = engine.build(mechanism, dimension=dimension, stddev=STDDEV, grid=GRID)
+    stream = NUMPY.build(mechanism, dimension=dimension, stddev=STDDEV, grid=GRID)
     stream = stream.repeating(np.stack([np.arange(rounds), np.zeros(rounds, np.int64)], axis=1))
-    with monkeypatch.context() as patch:
-        engine.take_products(patch, stream, products)
-        return rows_of(stream, rounds, engine.compiled(stream))[0].astype(np.float64)
+    stream._scale = lambda step: products.dtype.type(1)
+    write = lambda key, begin, out: np.copyto(out, products[key[0], begin : begin + len(out)])  # noqa: E731
+    stream._generator = types.SimpleNamespace(write=write, part=10**6)
+    return rows_of(stream, rounds)[0].astype(np.float64)
 
 
-def shifted(monkeypatch, engine, mechanism, rounds, *, dimension, lattice=2.0**-10):
+def shifted(mechanism, rounds, *, dimension, lattice=2.0**-10):
     """Returns n of z, and y − x′ of the z′ for which W = Cx + z is the same, in units of the grid: integers x."""
     generator = np.random.default_rng(0)
     products = np.rint(generator.normal(size=(rounds, dimension)) * 2e5 / lattice) * lattice
@@ -665,7 +628,7 @@ def shifted(monkeypatch, engine, mechanism, rounds, *, dimension, lattice=2.0**-
     some = generator.choice(rounds, size=max(1, rounds // 50), replace=False)
     data[some] = generator.integers(-4000, 4000, size=dimension)
     moved = products + data + couplings(found_of(mechanism), rounds) @ data
-    return taking(monkeypatch, engine, mechanism, products), taking(monkeypatch, engine, mechanism, moved) - data
+    return taking(mechanism, products), taking(mechanism, moved) - data
 
 
 EXACT = {
@@ -675,19 +638,19 @@ EXACT = {
 }
 
 
+@pytest.mark.parametrize(("rounds", "lattice"), [(2000, 2.0**-10), (60, 0.5)])
 @pytest.mark.parametrize("exact", EXACT)
-def test_equal_releases_give_equal_sums_bit_for_bit(monkeypatch, engine, exact):
-    # In NumPy, as many as a run has too; other engines compute the same integers.
-    for rounds, lattice in ((2000, 2.0**-10), (60, 0.5)) if engine is NUMPY else ((60, 0.5),):
-        first, second = shifted(monkeypatch, engine, EXACT[exact](rounds), rounds, dimension=50, lattice=lattice)
-        np.testing.assert_array_equal(first, second)
+def test_equal_releases_give_equal_sums_bit_for_bit(exact, rounds, lattice):
+    """In NumPy, with as many rounds as a run has: other engines compute the same integers."""
+    first, second = shifted(EXACT[exact](rounds), rounds, dimension=50, lattice=lattice)
+    np.testing.assert_array_equal(first, second)
 
 
 @pytest.mark.parametrize("make", [lambda rounds: BLT, tff_mf.Tree], ids=["blt", "full"])
-def test_equal_releases_give_equal_sums_up_to_the_error(monkeypatch, engine, make):
+def test_equal_releases_give_equal_sums_up_to_the_error(make):
     """W is the same up to the rounding of Cx in this test, so that sums differ where a cell ends within that: rarely.
 
     n then is another integer, by one, and later rounds follow: their differences are those of past n.
     """
-    first, second = shifted(monkeypatch, engine, make(40), 40, dimension=2000)
+    first, second = shifted(make(40), 40, dimension=2000)
     assert np.mean(first != second) < 1e-3

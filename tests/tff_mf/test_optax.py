@@ -13,13 +13,11 @@ pytest.importorskip("optax")
 jax = pytest.importorskip("jax", minversion="0.10")
 import jax.numpy as jnp  # noqa: E402
 
-from tff_mf.frameworks.optax import clipped_sum, correlated_noise  # noqa: E402
+from tff_mf.frameworks.optax import clipped_sum  # noqa: E402
 from tff_mf.noise import jax as in_jax  # noqa: E402
 from tff_mf.noise import numpy as streams  # noqa: E402
 from tff_mf.noise.jax import _normals  # noqa: E402
 from tff_mf.numerics import normals  # noqa: E402
-
-from .test_frameworks import plan  # noqa: E402
 
 BLT = tff_mf.BLT.production("b100")
 
@@ -113,21 +111,6 @@ def test_sums_of_squares_are_of_few_terms_whatever_the_compiler_does():
     )
 
 
-@pytest.mark.parametrize("compiled", [False, True])
-def test_members_of_a_vmap_need_states_of_their_own(compiled):
-    transformation = correlated_noise(plan())
-    sums = jnp.zeros([2, 6])
-    for axes, state in (((0, None), transformation.init(sums[0])), ((0, 0), jax.vmap(transformation.init)(sums))):
-        update = jax.vmap(transformation.update, axes)
-        update = jax.jit(update) if compiled else update
-        if axes == (0, 0):
-            first, second = update(sums, state)[0]
-            assert not np.any(first == second)
-        else:
-            with pytest.raises(tff_mf.InputError, match="2 members of a vmap"):
-                update(sums, state)
-
-
 @pytest.mark.parametrize("outside", [lambda step: step, jax.jit], ids=["plain", "compiled"])
 def test_members_of_a_vmap_do_not_share_the_state_of_a_stream(outside):
     stream = in_jax.build_stream(tff_mf.BLT.production("b100"), dimension=3, stddev=1.0)
@@ -136,22 +119,16 @@ def test_members_of_a_vmap_do_not_share_the_state_of_a_stream(outside):
     def step(member, state):
         return member + stream.next(state)[0]
 
-    one, other = outside(jax.vmap(step))(members, inner(members))
-    assert not np.any(one == other)
     several = jax.vmap(inner)(np.zeros([2, 2]))
     rows = outside(jax.vmap(jax.vmap(step)))(np.zeros([2, 2]), several)
     assert len(np.unique(rows)) == rows.size
-    shared = [
+    for mapped, given in (
         (jax.vmap(step, (0, None)), (members, stream.init())),
-        (jax.vmap(step, (None, None), axis_size=2), (0, stream.init())),
-        (jax.vmap(jax.vmap(step), (0, None)), (np.zeros([2, 2]), inner(members))),
         (jax.vmap(jax.vmap(step, (0, None))), (np.zeros([2, 2]), inner(members))),
-    ]
-    for mapped, given in shared:
+        (jax.vmap(lambda member: step(member, stream.init())), (members,)),
+    ):
         with pytest.raises(tff_mf.InputError, match=r"one for all members of a vmap.*a state of its own"):
             outside(mapped)(*given)
-    with pytest.raises(tff_mf.InputError, match="one for all members of a vmap"):
-        jax.vmap(lambda member: step(member, stream.init()))(members)
 
 
 def test_without_x64_floats_run_and_a_grid_is_refused():

@@ -12,35 +12,24 @@ from tff_mf.base.errors import InputValueError
 from tff_mf.sensitivities import sums
 
 
-def test_min_sep_patterns_are_those_of_the_definition():
-    schema = tff_mf.MinSep(min_sep=3, max_participations=2)
-    subsets = [
-        pattern
-        for size in range(8)
-        for pattern in itertools.combinations(range(7), size)
-        if size <= 2 and all(b - a >= 3 for a, b in itertools.combinations(pattern, 2))
-    ]
-    assert sorted(schema.patterns(7)) == sorted(subsets)
-
-
-def test_the_earliest_pattern_fits_exactly():
-    schema = tff_mf.MinSep(min_sep=4, max_participations=3)
-    assert schema.check(9) == 9
-    with pytest.raises(InputValueError, match=r"needs 9 rounds.*rounds=8.*max_participations=2 fits"):
-        schema.check(8)
-
-
-def test_fixed_epoch_patterns_are_those_of_the_definition():
-    schema = tff_mf.FixedEpoch(min_sep=3, max_participations=2)
-    subsets = {
-        tuple(sorted(chosen))
-        for start in range(10)
-        for size in range(3)
-        for chosen in itertools.combinations([each for each in (start, start + 3) if each < 10], size)
-    }
-    patterns = list(schema.patterns(10))
-    assert sorted(patterns) == sorted(subsets)
-    assert set(patterns) <= set(tff_mf.MinSep(min_sep=3, max_participations=2).patterns(10))
+@pytest.mark.parametrize(("min_sep", "most"), [(1, 3), (3, 2), (4, 3), (2, 4)])
+def test_patterns_are_those_of_the_definition(min_sep, most):
+    """Rounds at least so far apart; of fixed epochs, whole epochs apart."""
+    subsets = [each for size in range(most + 1) for each in itertools.combinations(range(9), size)]
+    for kind, fits in (
+        (tff_mf.MinSep, lambda apart: apart >= min_sep),
+        (tff_mf.FixedEpoch, lambda apart: apart % min_sep == 0),
+    ):
+        schema = kind(min_sep=min_sep, max_participations=most)
+        expected = [each for each in subsets if all(fits(b - a) for a, b in itertools.combinations(each, 2))]
+        if kind is tff_mf.FixedEpoch:
+            expected = [each for each in expected if not each or each[-1] - each[0] < most * min_sep]
+        assert sorted(schema.patterns(9)) == sorted(expected)
+        assert [each for each in subsets if schema.allows(each)] == expected
+        fewest = (most - 1) * min_sep + 1
+        assert schema.check(fewest) == fewest
+        with pytest.raises(InputValueError, match=f"needs {fewest} rounds.*rounds={fewest - 1}"):
+            schema.check(fewest - 1)
 
 
 NUMBERS = st.floats(0, 4) | st.integers(0, 3).map(float)

@@ -14,7 +14,6 @@ import tff_mf
 tf = pytest.importorskip("tensorflow")
 import dp_accounting  # noqa: E402
 import tensorflow_privacy as tfp  # noqa: E402
-from tensorflow_privacy.privacy.dp_query import tree_aggregation  # noqa: E402
 
 from tff_mf import queries  # noqa: E402
 from tff_mf.noise.tensorflow import _state  # noqa: E402
@@ -39,12 +38,14 @@ KINDS = {
 }
 
 
-def build(*, restart_every=None, rounds=None, clipping=None, mechanism=BLT, **arguments):
+def build(*, restart_every=None, rounds=None, clipping=None, mechanism=BLT, clients_per_round=10, **arguments):
     arguments = {"record_specs": SPEC, "clip_norm": 1.0, "noise_multiplier": 8.0, **arguments}
     if clipping is None:
         query = queries.build_query(mechanism, **arguments)
     else:
-        query = queries.AdaptiveClippingQuery(mechanism, clipping=clipping, clients_per_round=10, **arguments)
+        query = queries.AdaptiveClippingQuery(
+            mechanism, clipping=clipping, clients_per_round=clients_per_round, **arguments
+        )
     if restart_every is None:
         return query if rounds is None else query.limited_to(rounds)
     return queries.RestartedQuery(query, restart_every=restart_every, rounds=rounds)
@@ -126,33 +127,6 @@ def test_a_sum_is_that_of_clipped_records_however_it_is_added_up(kind, specs):
     # After two rounds, for ten clients each: a half more for each record that was longer, and a half less for others.
     adapted = np.exp(0.7 * (sum(longer[:2]) - 4) / (2 * 10))
     assert clip_norm == pytest.approx(adapted if kind.startswith("adaptive, restarts") else 1.0, rel=1e-6)
-
-
-@pytest.mark.sampled
-@pytest.mark.parametrize("specs", SPECS.values(), ids=SPECS)
-@pytest.mark.parametrize("mechanism", [BLT, TREE], ids=lambda each: each.kind)
-def test_noise_is_the_inverse_times_the_recorded_noise(mechanism, specs):
-    """Of records of every structure: test_noise_laws.py has the same law for every mechanism."""
-    query = build(mechanism=mechanism, record_specs=specs, clip_norm=2.0, noise_multiplier=1.5)
-    state, results = query.initial_global_state(), []
-    for _ in range(4):
-        result, state = step(query, state, specs=specs)
-        results.append(flat(result))
-    z = np.stack([_state.standard_normal(key, len(results[0])).numpy() for key in state.noise.past_keys])
-    expected = mechanism.cast_to_float32().inverse(4) @ z * 3.0
-    assert np.abs(results - expected).max() <= (3e-2 if "float16" in str(specs) else 1e-5) * np.abs(expected).max()
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_rounds_in_a_function_are_those_of_eager_mode(kind):
-    query = build(**KINDS[kind], noise_multiplier=1.0, insecure_seed=7)
-    state = traced_state = query.initial_global_state()
-    in_function = tf.function(lambda state: step(query, state, [tf.ones([5])]))
-    for _ in range(3):
-        result, state = step(query, state, [tf.ones([5])])
-        traced, traced_state = in_function(traced_state)
-        np.testing.assert_allclose(traced, result, atol=1e-5)
-    tf.nest.assert_same_structure(traced_state, state)
 
 
 def test_a_sum_of_16_bits_does_not_overflow():
@@ -270,8 +244,6 @@ def test_only_a_grid_lets_the_server_enforce_an_adaptive_clip_norm():
 
 ADAPTIVE = {"restart_every": 4, "clipping": COUNTS}
 OTHERS = [
-    ({}, {"noise_multiplier": 0.4}),
-    ({}, {"clip_norm": 0.05}),
     ({}, {"clip_norm": 2.0, "noise_multiplier": 4.0}),
     ({}, {"clip_norm": 1.0 - 1e-7}),
     ({}, {"insecure_seed": 1}),
@@ -356,11 +328,9 @@ def test_keras_optimizers_of_tensorflow_privacy_draw_no_noise_from_other_queries
 
 
 BROADCAST = [
-    (tf.TensorSpec([1]), tf.ones([5])),
     (tf.TensorSpec([]), tf.ones([5])),
     (tf.TensorSpec([8]), tf.ones([3, 8])),
     (tf.TensorSpec([100]), tf.ones([1])),
-    (tf.TensorSpec([2, 3]), tf.ones([3, 2])),
     ([tf.TensorSpec([2]), tf.TensorSpec([3])], [tf.ones([2])]),
     ({"a": tf.TensorSpec([2]), "b": tf.TensorSpec([1])}, {"a": tf.ones([2]), "b": tf.ones([4])}),
 ]
@@ -407,6 +377,7 @@ NO_NOISE = ([None], [-1.0, float("inf"), float("nan")])
         ({}, "mechanism", ["b400"], []),
         ({"clipping": COUNTS}, "clip_norm", *NO_NORM),
         ({"clipping": COUNTS}, "noise_multiplier", *NO_NOISE),
+        ({"clipping": COUNTS}, "clients_per_round", [], [0]),
     ],
 )
 def test_a_wrong_argument_is_named(given, name, types, values):
@@ -415,34 +386,3 @@ def test_a_wrong_argument_is_named(given, name, types, values):
             with pytest.raises(error, match=f"{name}|record_specs") as caught:
                 build(**given, **{name: value})
             assert isinstance(caught.value, tff_mf.InputError)
-
-
-def test_wrong_arguments_of_what_queries_are_made_with_are_named():
-    with pytest.raises(tff_mf.InputError, match="count_stddev"):
-        queries.AdaptiveClipping(count_stddev=-1.0)
-    with pytest.raises(tff_mf.InputError, match="clients_per_round"):
-        queries.AdaptiveClippingQuery(
-            TREE, record_specs=SPEC, clip_norm=1.0, noise_multiplier=1.0, clipping=COUNTS, clients_per_round=0
-        )
-    with pytest.raises(TypeError, match="query"):
-        queries.RestartedQuery(tfp.GaussianSumQuery(1.0, 1.0), restart_every=3)
-
-
-class _Numbered(tree_aggregation.ValueGenerator):
-    """Gives the unit vectors one after another, so that a sum says of which draws it consists."""
-
-    def initialize(self):
-        return tf.constant(0)
-
-    def next(self, state):
-        return tf.one_hot(state, 14), state + 1
-
-
-def test_the_vanilla_tree_is_that_of_tensorflow_privacy():
-    """Row by row, TreeAggregator adds the same draws to a prefix sum as C⁻¹ does."""
-    aggregator = tree_aggregation.TreeAggregator(_Numbered())
-    state, rows = aggregator.init_state(), []
-    for _ in range(13):
-        row, state = aggregator.get_cumsum_and_update(state)
-        rows.append(row.numpy()[:13])
-    np.testing.assert_array_equal(rows, np.cumsum(tff_mf.Tree(13, variant="vanilla").inverse(13), axis=0))

@@ -209,7 +209,7 @@ ROWS = [
         )
     ),
     (tff_mf.guarantee, {**RUN, "noise_multiplier": 1.0, "dimension": 10}, "grid", [16], []),
-    (tff_mf.guarantee, {**RUN, "noise_multiplier": 1.0, "grid": GRID}, "dimension", [], [0]),
+    (tff_mf.guarantee, {**RUN, "noise_multiplier": 1.0, "grid": GRID}, "dimension", [], [0, 2**63 - 1]),
     *(
         (
             functools.partial(tff_mf.epsilon, tff_mf.Identity(), 4, tff_mf.Poisson(population=10, clients_per_round=2)),

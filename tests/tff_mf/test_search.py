@@ -16,7 +16,7 @@ from tff_mf.accounting import Question
 
 ONCE = tff_mf.SingleParticipation()
 # One of many runs, of which few are less likely than digits tell.
-MANY = [(116, math.inf), (500, 30.0)]
+MANY = [(116, math.inf), (200, 30.0)]
 KINDS = [(8, 0), (8, 1), (3, 0.5), (1.5, 2), (30, 0), (8, math.inf), (2, math.inf)]
 ORDERS = np.geomspace(1.01, 3000, 300).tolist()
 

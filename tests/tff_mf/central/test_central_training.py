@@ -257,42 +257,6 @@ def test_an_error_between_two_variables_of_the_noise_is_mended(recorded_keys):
     np.testing.assert_allclose(optimizer.log[: len(expected)], expected, atol=1e-5)
 
 
-def test_nothing_is_trained_on_before_its_round_is_recorded():
-    """And no round is recorded before its gradients are there, because an example may have none."""
-    trained = training(MECHANISMS["banded"])
-    specs = [tf.TensorSpec([None, 2], tf.int32), tf.TensorSpec([], tf.int64)]
-    graph = tf.function(trained._round, autograph=False).get_concrete_function(*specs).graph
-    captured = {id(outer): inner.op for outer, inner in graph.captures}
-
-    def writers(variables):
-        handles = [captured[id(variable.handle)] for variable in variables if id(variable.handle) in captured]
-        return {op for op in graph.get_operations() if op.type.startswith(("Assign", "Resource")) and op.inputs} & {
-            reader for handle in handles for reader in handle.outputs[0].consumers() if "Read" not in reader.type
-        }
-
-    def before(op):
-        found, left = set(), [op]
-        while left:
-            for each in [*(tensor.op for tensor in left[-1].inputs), *left.pop().control_inputs]:
-                if each not in found:
-                    found.add(each)
-                    left.append(each)
-        return found
-
-    state = trained._state.noise
-    keys, step, every = writers([state.keys]), writers([state.round]), writers([state.keys, state.round, *state.rows])
-    gradients = {op for op in graph.get_operations() if "checked_sum" in str(op.node_def.attr["f"].func.name)}
-    trained_on = writers(trained.model.trainable_variables)
-    assert [len(found) for found in (gradients, keys, step, trained_on)] == [1, 1, 1, 1]
-    assert len(every) == 2 + len(state.rows)
-    for op in trained_on:
-        assert every <= before(op)
-    for op in every:
-        assert gradients <= before(op)
-        assert op in keys or keys <= before(op)
-        assert op in keys | step or step <= before(op)
-
-
 def test_seeds_of_layers_are_refused_with_sampled_batches():
     """One example fewer moves the masks of all others; see `tff_mf.frameworks.keras._checks.check_unseeded`."""
 
