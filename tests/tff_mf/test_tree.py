@@ -5,6 +5,7 @@ import pytest
 import scipy.linalg
 
 import tff_mf
+from tff_mf.mechanisms.tree import forest
 from tff_mf.sensitivities import tree_nodes
 
 
@@ -96,7 +97,7 @@ def test_node_counts_against_every_pattern(rounds, only_left):
             for kind, count in ((tff_mf.MinSep, tree_nodes.min_sep), (tff_mf.FixedEpoch, tree_nodes.fixed_epoch)):
                 patterns = kind(min_sep=min_sep, max_participations=most).patterns(rounds)
                 largest = max(np.sum(np.square(nodes[:, list(pattern)].sum(axis=1))) for pattern in patterns)
-                assert count(rounds, min_sep, most, only_left=only_left) == largest
+                assert count([*forest(rounds)], min_sep, most, only_left=only_left) == largest
 
 
 @pytest.mark.parametrize("only_left", [False, True])
@@ -109,7 +110,7 @@ def test_node_counts_where_many_entries_are_dropped(heights, most, only_left):
         chosen = np.array(list(itertools.combinations(range(nodes.shape[1] - 2 * (size - 1)), size)))
         counts = nodes[:, chosen + 2 * np.arange(size)].sum(axis=2)
         largest = max(largest, np.max(np.sum(np.square(counts), axis=0)))
-    assert tree_nodes.min_sep_over(heights, 3, most, only_left=only_left) == largest
+    assert tree_nodes.min_sep(heights, 3, most, only_left=only_left) == largest
 
 
 @pytest.mark.parametrize("only_left", [False, True])
@@ -118,12 +119,12 @@ def test_node_counts_at_sizes_where_the_program_branches(min_sep, only_left):
     """Never below a random pattern; and the largest of fixed epochs, which are all tried."""
     rounds, generator = 203, np.random.default_rng(min_sep)
     nodes, most = nodes_of(rounds, only_left=only_left), (rounds - 1) // min_sep + 1
-    largest = tree_nodes.min_sep(rounds, min_sep, most, only_left=only_left)
-    assert largest <= tree_nodes.min_sep(rounds, min_sep, most)
+    largest = tree_nodes.min_sep([*forest(rounds)], min_sep, most, only_left=only_left)
+    assert largest <= tree_nodes.min_sep([*forest(rounds)], min_sep, most)
     for _ in range(200):
         gaps = min_sep + generator.geometric(0.3, size=most) - 1
         pattern = np.cumsum(np.concatenate([[generator.integers(min_sep)], gaps]))
         pattern = pattern[pattern < rounds][:most]
         assert largest >= np.sum(np.square(nodes[:, pattern].sum(axis=1)))
     epochs = [np.sum(np.square(nodes[:, first::min_sep].sum(axis=1))) for first in range(min_sep)]
-    assert tree_nodes.fixed_epoch(rounds, min_sep, most, only_left=only_left) == max(epochs) <= largest
+    assert tree_nodes.fixed_epoch([*forest(rounds)], min_sep, most, only_left=only_left) == max(epochs) <= largest

@@ -495,7 +495,7 @@ def log_inverse_moment(products: np.ndarray, s: float, share: float, chain: Chai
         log = math.log1p(-chance) - math.log1p(-shifted)
         h = math.log(shifted / chance) + log
         cost = h * h / (2 * room) - power * log + _LOG_SLACK * (h * h / room + power)
-    nodes = query_losses(shifted, math.sqrt(products[0]) * (1 + _SLACK))[1].nodes(power * bands, 0.0)
+    nodes = query_losses(shifted, math.sqrt(products[0]) * (1 + _SLACK))[1](power * bands, 0.0)
     if nodes is None:
         return None
     each = nodes.log_moment(power * bands) + _LOG_SLACK * (1 + power * bands)

@@ -12,7 +12,6 @@ from tff_mf.accounting.search import Search
 from tff_mf.base import validation
 from tff_mf.base.errors import InputValueError
 from tff_mf.numerics import composed_losses, gaussian
-from tff_mf.numerics.composed_losses import NOTHING
 
 if typing.TYPE_CHECKING:
     import dp_accounting
@@ -220,7 +219,7 @@ class Guarantee:
     def _epsilon_by_pld(self, delta: float) -> float:
         if self.mu in (0.0, math.inf):
             return self.mu
-        return composed_losses.epsilon([NOTHING], 1, delta, most=math.inf, gaussian=self.mu)
+        return composed_losses.epsilon(composed_losses.nothing, 1, delta, most=math.inf, gaussian=self.mu)
 
     def epsilon_from_zcdp(self, delta: float) -> float:
         """Returns the ε implied by ρ alone, which is larger than `epsilon` and which some publications state.

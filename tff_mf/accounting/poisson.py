@@ -193,14 +193,13 @@ def poisson_epsilons(queries: int, probability: float, mu: float, delta: float) 
     if probability == 1 or plain in (0.0, math.inf):
         return plain, plain
     remove, add = query_losses(probability, mu)
-    to_remove = composed_losses.epsilon([remove], queries, delta, most=plain)
-    return to_remove, composed_losses.epsilon([add], queries, delta, most=plain, least=to_remove)
+    to_remove = composed_losses.epsilon(remove, queries, delta, most=plain)
+    return to_remove, composed_losses.epsilon(add, queries, delta, most=plain, least=to_remove)
 
 
 def query_losses(probability: float, mu: float) -> tuple[Losses, Losses]:
     """Returns the loss of a query with a client who joins with q against the one without it, and of the opposite."""
-    remove, add = (Losses(nodes=functools.partial(_nodes, probability, mu, takes_part)) for takes_part in (True, False))
-    return remove, add
+    return functools.partial(_nodes, probability, mu, True), functools.partial(_nodes, probability, mu, False)
 
 
 def _nodes(probability: float, mu: float, takes_part: bool, s: float, omega: float) -> Nodes | None:

@@ -1,9 +1,9 @@
 """ε of independent releases with the same distribution of privacy losses, in certified arithmetic.
 
-S is the sum of n independent losses, each infinite with a probability of at most β; δ(ε) = E[(1 − e^(ε − S))₊]. With
-φ(z) = E[e^(zL)] of a finite loss, any s > 0 and g(y) = e^(−sy)·(1 − e^(−y))₊,
+S is the sum of n independent losses; δ(ε) = E[(1 − e^(ε − S))₊]. With φ(z) = E[e^(zL)] of a loss, any s > 0 and g(y) =
+e^(−sy)·(1 − e^(−y))₊,
 
-    δ(ε) ≤ nβ + e^(−sε)·E[e^(sS)·g(S − ε)].
+    δ(ε) = e^(−sε)·E[e^(sS)·g(S − ε)].
 
 Tilted by e^(sS), S is near ε for the s of Chernoff's bound: what is computed is not small, however small δ is. A
 transform of the probabilities themselves loses more than 1e-16 of the largest of them.
@@ -12,7 +12,7 @@ transform of the probabilities themselves loses more than 1e-16 of the largest o
 whose loss has E[e^(zL)] = e^(z(z + 1)η²/2). With Φ(z) = φ(z)ⁿ·e^(z(z + 1)η²/2) and any period T, g(y) ≤ Σ_r g(y + rT).
 The sum is periodic and continuous; its Fourier coefficients are 1/((s + iω)(s + 1 + iω)·T), the transform of g. Hence
 
-    δ(ε) ≤ nβ + (1/T)·Σ_k Φ(s + iω_k)·e^(−(s + iω_k)ε) / ((s + iω_k)(s + 1 + iω_k)),    ω_k = 2πk/T.
+    δ(ε) ≤ (1/T)·Σ_k Φ(s + iω_k)·e^(−(s + iω_k)ε) / ((s + iω_k)(s + 1 + iω_k)),    ω_k = 2πk/T.
 
 No loss is rounded to a grid. Terms of k and −k are conjugates. As |φ(s + iω)| ≤ φ(s), those above Ω are at most
 (2/T)·Σ A·e^(−ω²η²/2)/ω² ≤ A·e^(−Ω²η²/2)/(πΩ) together, with A = Φ(s)·e^(−sε); this is added to δ. With Ω = 7/η it is
@@ -33,8 +33,8 @@ to 1:
 - log φ(s) is exact to Σ max(w_j, |w_j − m_j/φ(s)|)·(v_j + (J + 64)u), n times in log A, whether it is computed from φ
   or, where φ is near 1, from Σ m_j(e^(sℓ_j) − 1).
 
-**Chernoff's bound.** g is largest where e^(−y) = s/(1 + s), so that δ(ε) ≤ nβ + φ(s)ⁿ·e^(−sε)·s^s/(1 + s)^(1 + s). It
-is at most δ from ε = (n·log φ(s) − log(δ − nβ) − log(1 + s))/s − log(1 + 1/s) on. This is computed with an error of at
+**Chernoff's bound.** g is largest where e^(−y) = s/(1 + s), so that δ(ε) ≤ φ(s)ⁿ·e^(−sε)·s^s/(1 + s)^(1 + s). It
+is at most δ from ε = (n·log φ(s) − log δ − log(1 + s))/s − log(1 + 1/s) on. This is computed with an error of at
 most n times the one of log φ(s), and 16u times the sum of the absolute values of the other terms and of n·log φ(s), all
 over s, which are added to it. An ε that is known otherwise is returned only if it is not below.
 
@@ -46,7 +46,7 @@ could turn, except with the probability of a tie.
 
 import dataclasses
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 
@@ -75,18 +75,16 @@ class Nodes:
     """φ(z) as Σ_j exp(logs_j + z·losses_j).
 
     Attributes:
-        losses: Finite losses ℓ_j, float64 `[nodes]`.
+        losses: Losses ℓ_j, float64 `[nodes]`.
         logs: log m_j of their probabilities, or of their weights in a quadrature, float64 `[nodes]`.
         rounding: r_j: each loss is exact to 16u·r_j; at least |ℓ_j|. float64 `[nodes]`.
         error: Bound on the error of the sum without rounding, relative to φ(s).
-        excess: φ(0) − 1, exactly: the sum of all probabilities, less 1.
     """
 
     losses: np.ndarray
     logs: np.ndarray
     rounding: np.ndarray
     error: float = 0.0
-    excess: float = 0.0
 
     def log_moment(self, s: float) -> float:
         """Returns log φ(s)."""
@@ -95,7 +93,7 @@ class Nodes:
         if top <= _LARGE:
             small = np.abs(s * self.losses) < 1
             rises = np.exp(self.logs) * np.expm1(np.where(small, s * self.losses, 0.0))
-            rise = self.excess + float(np.sum(np.where(small, rises, np.exp(logs) - np.exp(self.logs))))
+            rise = float(np.sum(np.where(small, rises, np.exp(logs) - np.exp(self.logs))))
             if abs(rise) < _LARGE:
                 return math.log1p(rise)
         return top + math.log(float(np.sum(np.exp(logs - top))))
@@ -105,52 +103,28 @@ class Nodes:
         return np.exp(self.logs + s * self.losses - self.log_moment(s))
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Losses:
-    """The privacy loss of one release in one direction.
-
-    Attributes:
-        nodes: Returns φ(s + iω) for 0 ≤ ω ≤ the second argument, or `None` if it would take too many nodes.
-        infinite: β, bound on the probability of a loss that φ is not about.
-    """
-
-    nodes: Callable[[float, float], Nodes | None]
-    infinite: float = 0.0
-
-    @classmethod
-    def of(cls, losses: np.ndarray, masses: np.ndarray, *, infinite: float = 0.0) -> "Losses":
-        """Returns finitely many losses.
-
-        Args:
-            losses: Each loss, exact to 128u of it.
-            masses: Bound on the probability of each, not below it.
-            infinite: β.
-        """
-        used = masses > 0
-        nodes = Nodes(
-            losses=losses[used],
-            logs=np.log(masses[used]),
-            rounding=8 * np.abs(losses[used]),
-            excess=math.fsum([*masses, -1.0]),
-        )
-        return cls(nodes=lambda s, omega: nodes, infinite=infinite)
+# The privacy loss of one release in one direction: φ(s + iω) for 0 ≤ ω ≤ the second argument, or `None` if there would
+# be too many nodes.
+Losses = Callable[[float, float], Nodes | None]
 
 
-# A release that does not depend on data.
-NOTHING = Losses.of(np.zeros(1), np.ones(1))
+def nothing(s: float, omega: float) -> Nodes:
+    """Returns φ of a release that does not depend on data."""
+    del s, omega
+    return Nodes(losses=np.zeros(1), logs=np.zeros(1), rounding=np.zeros(1))
 
 
 def epsilon(
-    directions: Sequence[Losses], count: int, delta: float, *, most: float, gaussian: float = 0.0, least: float = 0.0
+    losses: Losses, count: int, delta: float, *, most: float, gaussian: float = 0.0, least: float = 0.0
 ) -> float:
-    """Returns ε, from `least` to `most`, for which releases and a Gaussian one are (ε, δ)-DP in each direction.
+    """Returns ε, from `least` to `most`, for which releases and a Gaussian one are (ε, δ)-DP in one direction.
 
     Formal guarantee: not below the smallest such ε, including all rounding errors, unless `most` is.
 
     It is `most` if none is found below it.
 
     Args:
-        directions: The privacy loss of one release, in each direction.
+        losses: The privacy loss of one release.
         count: Number n of releases.
         delta: δ.
         most: An ε that is known otherwise, or infinity.
@@ -158,18 +132,10 @@ def epsilon(
         least: An ε below which none is looked for.
 
     Example:
-        >>> coin = Losses.of(np.array([-1.0, 1.0]), 1 / (1 + np.exp([1.0, -1.0])))
-        >>> [round(epsilon([coin], n, 1e-6, most=math.inf), 2) for n in (1, 100)]
-        [1.0, 83.53]
+        >>> round(epsilon(nothing, 1, 1e-6, most=math.inf, gaussian=1 / 4.22468), 3)
+        1.0
     """
-    bound = least
-    for losses in directions:
-        bound = _at_least(bound, losses, count, delta - count * losses.infinite * (1 + _UNIT), most, gaussian)
-    return bound
-
-
-def _at_least(least: float, losses: Losses, count: int, delta: float, most: float, gaussian: float) -> float:
-    tilt = _tilt(losses, count, delta, gaussian) if delta > 0 else None
+    tilt = _tilt(losses, count, delta, gaussian)
     if tilt is None:
         return most
     s, chernoff = tilt
@@ -214,7 +180,7 @@ def _tilt(losses: Losses, count: int, delta: float, gaussian: float) -> tuple[fl
         # ε is h(s)/s with a convex h: it falls until s·h′(s) = h(s), and then rises.
         nonlocal tilt
         s = 2.0**power
-        nodes = losses.nodes(s, 0.0)
+        nodes = losses(s, 0.0)
         if nodes is None:
             return False
         # The largest g is at e^(−y) = s/(1 + s).
@@ -236,7 +202,7 @@ def _tilt(losses: Losses, count: int, delta: float, gaussian: float) -> tuple[fl
 
 def _chernoff_error(losses: Losses, count: int, s: float, delta: float, gaussian: float) -> float:
     """Returns a bound on the error of the ε of Chernoff's bound for one s."""
-    nodes = losses.nodes(s, 0.0)
+    nodes = losses(s, 0.0)
     assert nodes is not None
     sizes = count * abs(nodes.log_moment(s)) + s * (s + 1) * gaussian**2 / 2 - math.log(delta) + math.log1p(s)
     error = count * _log_error(nodes, s) + _UNIT * (sizes + s * math.log1p(1 / s))
@@ -266,7 +232,7 @@ class _Bound:
     @classmethod
     def of(cls, losses: Losses, count: int, s: float, near: float, gaussian: float) -> "_Bound | None":
         """Returns the bound for ε up to about `near`, or `None` if it would take too many nodes."""
-        nodes = losses.nodes(s, 0.0)
+        nodes = losses(s, 0.0)
         assert nodes is not None
         weights = nodes.tilted(s)
         mean = float(weights @ nodes.losses)
@@ -274,7 +240,7 @@ class _Bound:
         deviation = math.sqrt(count * float(weights @ np.square(nodes.losses - mean)) + eta**2)
         period = 12 * deviation + 50 / s
         unit, side = 2 * math.pi / period, math.ceil(math.sqrt(_END / eta * period / (2 * math.pi) + 1))
-        nodes = losses.nodes(s, unit * side**2)
+        nodes = losses(s, unit * side**2)
         if nodes is None:
             return None
         omegas = unit * np.arange(side**2)

@@ -87,7 +87,7 @@ def _of_trees(mechanism: Tree, rounds: int, participation: MinSep, every: int) -
     last = [] if not rest else [*forest(every if mechanism.variant == "full" else rest)]
     heights = [*forest(every)] * restarts + last
     vanilla = mechanism.variant == "vanilla"
-    nodes = tree_nodes.min_sep_over(heights, participation.min_sep, participation.max_participations, only_left=vanilla)
+    nodes = tree_nodes.min_sep(heights, participation.min_sep, participation.max_participations, only_left=vanilla)
     exact = vanilla or (mechanism.variant == "full" and not rest)
     rule = (
         f"largest sum of squared {'left-child' if vanilla else 'node'} counts over min-sep patterns and all restarts, "

@@ -8,7 +8,7 @@ With `only_left`, the nodes are the left children and the roots, which the vanil
 """
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -49,10 +49,9 @@ def tree_sensitivity(mechanism: Tree, rounds: int, participation: Participation)
     """
     vanilla = mechanism.variant == "vanilla"
     leaves = mechanism.max_rounds if mechanism.variant == "full" else rounds
-    arguments = (leaves, participation.min_sep, participation.max_participations)
+    arguments = (participation.min_sep, participation.max_participations)
     fixed = isinstance(participation, FixedEpoch)
-    largest = fixed_epoch if fixed else min_sep
-    nodes = largest(*arguments, only_left=vanilla)
+    nodes = (fixed_epoch if fixed else min_sep)([*forest(leaves)], *arguments, only_left=vanilla)
     exact_schema = fixed or isinstance(participation, MinSep | SingleParticipation)
     exact = exact_schema and rounds == leaves and mechanism.variant != "online"
     return SensitivityResult(
@@ -64,49 +63,25 @@ def tree_sensitivity(mechanism: Tree, rounds: int, participation: Participation)
     )
 
 
-def min_sep(rounds: int, min_sep: int, max_participations: int, *, only_left: bool = False) -> int:
-    """Returns the largest sum of squared node counts over min-sep patterns, exactly.
+def min_sep(heights: Sequence[int], min_sep: int, max_participations: int, *, only_left: bool = False) -> int:
+    """Returns the largest sum of squared node counts over min-sep patterns, exactly, for complete trees side by side.
 
-    A dynamic program over the tree, from the leaves up. Two spans side by side meet in one number only: how many
+    A dynamic program over the trees, from the leaves up. Two spans side by side meet in one number only: how many
     rounds the left one leaves free at its end. Different sums are few, and each is kept with its slack for every
     start, so that the cost is O(b) for a pair of them.
 
     Args:
-        rounds: Number of rounds n of the tree.
+        heights: Heights of the trees, in the order of their rounds; at least one. `forest` has those of n rounds, and
+            restarts leave others.
         min_sep: Smallest difference b of two rounds of a client.
         max_participations: Largest number k of rounds of a client.
         only_left: Whether right children do not count.
 
     Example:
-        >>> min_sep(9, min_sep=4, max_participations=3)
-        11
-        >>> min_sep(9, min_sep=4, max_participations=3, only_left=True)
+        >>> min_sep([3, 0], min_sep=4, max_participations=3), min_sep([2, 2], min_sep=4, max_participations=2)
+        (11, 6)
+        >>> min_sep([3, 0], min_sep=4, max_participations=3, only_left=True)
         10
-    """
-    earliest = np.arange(rounds) % min_sep == 0
-    earliest[max_participations * min_sep :] = False
-    heights = list(forest(rounds))
-    # In a level, every second node is a left child, from the first one on.
-    step = 2 if only_left else 1
-    counts = np.concatenate([level[::step] for level in _node_counts(earliest, heights)])
-    most = np.concatenate([level[::step] for level in _most(heights, min_sep, max_participations)])
-    if np.array_equal(counts, most):
-        return int(np.sum(counts**2))
-    return min_sep_over(heights, min_sep, max_participations, only_left=only_left)
-
-
-def min_sep_over(heights: Sequence[int], min_sep: int, max_participations: int, *, only_left: bool = False) -> int:
-    """Returns what `min_sep` does for complete trees of any heights side by side, as restarts leave them.
-
-    Args:
-        heights: Heights of the trees, in the order of their rounds; at least one.
-        min_sep: Smallest difference b of two rounds of a client.
-        max_participations: Largest number k of rounds of a client.
-        only_left: Whether right children do not count.
-
-    Example:
-        >>> min_sep_over([2, 2], min_sep=4, max_participations=2)
-        6
     """
     rounds = sum(2**height for height in heights)
     # A larger min-sep excludes no more: no two rounds are that far apart.
@@ -132,24 +107,26 @@ def min_sep_over(heights: Sequence[int], min_sep: int, max_participations: int, 
     return int(whole.values.max())
 
 
-def fixed_epoch(rounds: int, min_sep: int, max_participations: int, *, only_left: bool = False) -> int:
-    """Returns the largest sum of squared node counts over the patterns j, j + b, … .
+def fixed_epoch(heights: Sequence[int], min_sep: int, max_participations: int, *, only_left: bool = False) -> int:
+    """Returns the largest sum of squared node counts over the patterns j, j + b, … ; the arguments are as of `min_sep`.
 
     A pattern has `max_participations` rounds, or as many as fit.
 
     Example:
-        >>> fixed_epoch(9, min_sep=4, max_participations=3)
+        >>> fixed_epoch([3, 0], min_sep=4, max_participations=3)
         11
     """
-    heights = np.array(list(forest(rounds)))
-    tree = np.repeat(np.arange(len(heights)), 2**heights)
-    place = np.arange(rounds) - np.repeat(np.cumsum(2**heights) - 2**heights, 2**heights)
+    widths = 2 ** np.array(heights)
+    rounds = int(np.sum(widths))
+    top = np.repeat(np.array(heights), widths)
+    tree = np.repeat(np.arange(len(heights)), widths)
+    place = np.arange(rounds) - np.repeat(np.cumsum(widths) - widths, widths)
     totals = np.zeros(rounds)
     for epochs in range(min(max_participations, -(-rounds // min_sep))):
         early, late = slice(rounds - epochs * min_sep), slice(epochs * min_sep, None)
         # The first node in common is as high as the highest bit in which the places differ.
         first = np.frexp((place[early] ^ place[late]).astype(np.float64))[1]
-        above = heights[tree[early]] + 1.0 - first
+        above = top[early] + 1.0 - first
         if only_left:
             above -= _ones_from(place[early], first)
         common = np.where(tree[early] == tree[late], above, 0.0)
@@ -162,25 +139,6 @@ def _ones_from(places: np.ndarray, first: np.ndarray) -> np.ndarray:
     """Returns how many nodes above a place are right children, from a height on: ones of its digits from there."""
     digits = np.arange(int(places.max(initial=0)).bit_length())[:, np.newaxis]
     return np.sum((places >> digits & 1) * (digits >= first), axis=0)
-
-
-def _node_counts(participates: np.ndarray, heights: Iterable[int]) -> Iterator[np.ndarray]:
-    """Yields the sums below the nodes, a level of a tree at a time, given a number a round."""
-    begin = 0
-    for height in heights:
-        sums = participates[begin : begin + 2**height].astype(np.int64)
-        yield sums
-        while len(sums) > 1:
-            sums = sums[::2] + sums[1::2]
-            yield sums
-        begin += 2**height
-
-
-def _most(heights: Iterable[int], min_sep: int, max_participations: int) -> Iterator[np.ndarray]:
-    """Yields, like `_node_counts`, the most rounds of one client that a node can have below it."""
-    for height in heights:
-        for level in range(height + 1):
-            yield np.full(2 ** (height - level), min(max_participations, -(-(2**level) // min_sep)))
 
 
 def _side_by_side(left: _Span, right: _Span, min_sep: int, max_participations: int) -> _Span:
