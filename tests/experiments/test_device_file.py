@@ -42,19 +42,6 @@ def epsilon_of(patterns, mechanism=GAPPED, rounds=9, noise_multiplier=5.0):
     return tff_mf.Guarantee(mu=max(norms) / noise_multiplier).epsilon(1e-6)
 
 
-def test_it_follows_from_the_policy(tmp_path):
-    found = write(tmp_path)
-    # Of nine rounds, three are three apart, and two are accounted for: five apart, two fit.
-    device = export.DevicePolicy(
-        task_name=found["population_eligibility_spec"]["task_info"][0]["task_name"],
-        minimum_separation=4,
-        trust_seconds=5 * 900,
-        timer_seconds=3 * 900,
-    )
-    assert found["population_eligibility_spec"] == device.specification(1)
-    assert found["client_flags"] == {"log_min_sep_index_to_phase_stats": True, "opstats_ttl_days": 30}
-
-
 def apart(least, most):
     return [
         pattern
@@ -97,13 +84,9 @@ def test_a_long_period_needs_a_long_history(tmp_path):
         write(tmp_path / "other", minutes=1e10)
 
 
-def test_a_test_only_bundle_has_no_epsilon(tmp_path):
-    found = write(tmp_path, insecure_seed=3)["guarantee"]
-    assert [found[name]["epsilon"] for name in ("claimed", "by_devices_alone")] == [None] * 2
-
-
-def test_a_delta_that_is_too_large_for_the_population_has_no_epsilon(tmp_path):
-    found = write(tmp_path, population=10**6)["guarantee"]
+@pytest.mark.parametrize("more", [{"insecure_seed": 3}, {"population": 10**6}], ids=["test only", "delta"])
+def test_what_no_report_states_an_epsilon_of_has_none_in_the_policy(tmp_path, more):
+    found = write(tmp_path, **more)["guarantee"]
     assert [found[name]["epsilon"] for name in ("claimed", "by_devices_alone")] == [None] * 2
 
 
@@ -169,14 +152,17 @@ def specification_class():
     return message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{package[1:]}.Spec"))
 
 
-def test_its_specification_is_the_json_of_the_real_message(tmp_path):
-    stored = write(tmp_path, task_name="words")["population_eligibility_spec"]
+def test_its_specification_is_the_json_of_the_real_message_and_follows_from_the_plan(tmp_path):
+    """Of nine rounds, three are three apart, and two are accounted for: five apart, two fit."""
+    written = write(tmp_path, task_name="words")
+    stored = written["population_eligibility_spec"]
+    device = export.DevicePolicy(task_name="words", minimum_separation=4, trust_seconds=5 * 900, timer_seconds=3 * 900)
+    assert stored == device.specification(1)
+    assert written["client_flags"] == {"log_min_sep_index_to_phase_stats": True, "opstats_ttl_days": 30}
     found = json_format.ParseDict(stored, specification_class()())
-    assert found.task_info[0].task_name == "words"
     assert list(found.task_info[0].eligibility_policy_indices) == [0, 1]
     min_sep, timer = found.eligibility_policies
     assert (min_sep.min_version, min_sep.min_sep_policy.current_index) == (3, 1)
-    assert min_sep.min_sep_policy.minimum_separation == 4
     assert min_sep.min_sep_policy.min_trustworthiness_period.seconds == 4500
     assert timer.swor_policy.min_period.seconds == 2700
     again = json_format.MessageToDict(found, preserving_proto_field_name=True)
