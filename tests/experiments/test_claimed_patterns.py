@@ -24,7 +24,9 @@ def is_of(schema, pattern):
     """The definitions, by themselves: of appendix C.2 of the BLT paper, and of Choquette-Choo et al. (2023)."""
     b, k = schema.min_sep, schema.max_participations
     if isinstance(schema, tff_mf.FixedEpoch):
-        return any(set(pattern) <= {j + index * b for index in range(k)} for j in range(max(pattern, default=0) + 1))
+        return len(set(pattern)) == len(pattern) and any(
+            set(pattern) <= {j + index * b for index in range(k)} for j in range(max(pattern, default=0) + 1)
+        )
     return len(pattern) <= k and all(abs(s - t) >= b for s, t in itertools.combinations(pattern, 2))
 
 
@@ -46,15 +48,11 @@ def runs(draw):
     return schema, ran, draw(within | anything)
 
 
-@given(schemas, st.sets(st.integers(0, 14), max_size=5))
+@given(schemas, st.lists(st.integers(0, 14), max_size=5))
 def test_a_schema_allows_its_own_patterns_and_no_other(schema, rounds):
+    """Of a round that is named twice, none does."""
     assert schema.allows(rounds) == is_of(schema, tuple(rounds))
     assert schema.allows(each + 7 for each in rounds) == is_of(schema, tuple(rounds))
-
-
-def test_a_round_that_is_named_twice_is_never_allowed():
-    for schema in (tff_mf.FixedEpoch(min_sep=1, max_participations=3), tff_mf.MinSep(min_sep=1, max_participations=3)):
-        assert not schema.allows([2, 2])
 
 
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -77,26 +75,6 @@ def test_a_headline_is_never_below_what_a_client_could_move(tmp_path_factory, me
     if ran < 12:
         for name in ("planned", "realised"):
             assert stated >= getattr(report, name).epsilon
-
-
-# In the last, rounds 0 and 8 weigh more than any two that are 4 apart: ε of 1.458 was stated, of a client with 1.908.
-@pytest.mark.parametrize(
-    "mechanism",
-    [tff_mf.BLT.production("b100"), tff_mf.Dense(matrix=ANY), tff_mf.BandedToeplitz(column=[1, *[0] * 7, 0.9])],
-    ids=["blt", "dense", "far"],
-)
-def test_rounds_that_skip_an_epoch_too_many_are_found_out(tmp_path, mechanism):
-    """Rounds 0 and 8 of epochs of 4 rounds, in a run that was stopped early, stated less than they could move."""
-    schema = tff_mf.FixedEpoch(min_sep=4, max_participations=2)
-    rounds = [["a"] if t in (0, 8) else [f"b{t}"] for t in range(9)]
-    privacy = run_folders.plan(mechanism=mechanism, rounds=12, sampling=schema)
-    report = run_folders.finished(tmp_path / "run", rounds=rounds, planned=rounds, privacy=privacy)
-    assert violated(report) == {"participation"}
-    assert "rounds 1, 9, which the schema does not allow" in report.claim.reasons[0].text
-    assert report.headline.startswith("NO ε CAN BE STATED")
-    # A reader of the figures finds the larger sensitivity.
-    reached = moved(mechanism.cast_to_float32().encoder(12)[:9, :9], (0, 8))
-    assert report.sensitivity >= reached * (1 - 1e-9)
 
 
 def test_a_schema_of_the_observed_numbers_refutes_nothing(tmp_path):

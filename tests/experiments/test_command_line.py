@@ -94,11 +94,6 @@ def test_a_wrong_value_of_a_file_is_named_with_the_file(typed, tmp_path):
         assert "run.toml [run]: min_sep='x'" in refused(typed, *command, "run.toml")
 
 
-def test_without_a_command_the_help_is_printed_with_status_2(typed):
-    status, out, err = typed()
-    assert (status, out + err) == (2, typed("--help")[1])
-
-
 @pytest.mark.parametrize("name", ["", *LEAVES])
 def test_help_breaks_no_flag_and_names_none_that_does_not_exist(name):
     command = {**LEAVES, "": cli.cli}[name]

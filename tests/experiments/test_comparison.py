@@ -1,6 +1,5 @@
 """A comparison chooses rates by validation alone, and goes on after being killed; test_specs.py has what it plans."""
 
-import contextlib
 import dataclasses
 import fcntl
 import json
@@ -20,7 +19,6 @@ import scipy.stats
 import tff_mf
 from tff_mf.base import checkpoint_files
 from tff_mf.experiments import compare
-from tff_mf.experiments.output import files
 from tff_mf.experiments.runs import ledger, names, statements
 from tff_mf.experiments.runs.results import Summary
 from tff_mf.experiments.runs.settings import RunSettings
@@ -125,40 +123,6 @@ def test_rates_of_the_paper_are_proposed_from_its_noise():
         proposed_rate(dataclasses.replace(plan, noise_multiplier=0.0))
 
 
-def of_seeds(**accuracies):
-    """Runs of mechanisms with these accuracies, one for each seed."""
-    return [
-        finished(name, 1.0, seed, value, 0.1)
-        for name, values in accuracies.items()
-        for seed, value in enumerate(values)
-    ]
-
-
-def test_no_interval_reaches_below_0_or_above_100(tmp_path, drawn):
-    low = (0.0001, 0.0001, 0.05)
-    mean, half = compare.mean_and_half_width([100 * value for value in low])
-    assert mean < half, "the interval as it is reaches below 0"
-    runs = of_seeds(blt=(0.9, 0.9, 0.999), identity=low, banded=(0.1, 0.1, 0.1))
-    compare.draw(result_of(runs), [], tmp_path, name="n = 4")
-    axes = drawn[1].axes[0]
-    segments = np.concatenate([bar.get_segments() for each in axes.containers for bar in each.lines[2]])
-    assert len(segments) == 3
-    assert 0 <= segments[..., 1].min() <= segments[..., 1].max() <= 100
-    assert segments[2, :, 1].max() == pytest.approx(mean + half), "the other side is whole"
-    assert axes.get_ylim()[0] == 0
-    assert len({x for (x, _), _ in segments}) == 3, "intervals are side by side"
-
-
-def test_too_few_seeds_have_no_interval(tmp_path, drawn):
-    runs = [*of_seeds(blt=(0.9, 0.8), identity=(0.1, 0.1, 0.3)), finished("blt", 1.0, 0, 0.9, 0.1, epsilon=8.0)]
-    compare.draw(result_of(runs), [], tmp_path, name="n = 4")
-    axes = drawn[1].axes[0]
-    assert [bar for each in axes.containers for bar in each.lines[2]] == []
-    assert "too few seeds" in drawn[1].get_suptitle()
-    assert "too few seeds" in compare.page(result_of(runs[:2]))
-    assert [label.get_text() for label in axes.get_xticklabels()] == ["ε = 2", "ε = 8"]
-
-
 def run_by_code(out, codes, monkeypatch, say):
     """Does runs that are programs by name, and returns the last line of each, since none writes a report."""
     monkeypatch.setattr(compare, "_command", lambda run, _: [sys.executable, "-c", codes[run.name]])
@@ -201,35 +165,6 @@ def test_interrupted_runs_are_ended_with_what_they_started(tmp_path, monkeypatch
     wait_for(lambda: not any(alive(int(pid)) for pid in pids.read_text().split()))
 
 
-def test_a_run_of_a_comparison_that_was_killed_ends_and_keeps_its_lock_until_then(tmp_path):
-    lock, ready, told = (tmp_path / name for name in ("lock", "ready", "told"))
-    run = f"""
-import pathlib, signal, time
-signal.signal(signal.SIGTERM, lambda *_: (pathlib.Path({str(told)!r}).touch(), time.sleep(600)))
-pathlib.Path({str(ready)!r}).touch()
-time.sleep(600)
-"""
-    code = f"""
-import pathlib, sys, time
-from tff_mf.experiments import compare
-from tff_mf.experiments.output import files
-with files.held(pathlib.Path({str(lock)!r})) as lock:
-    command, log = [sys.executable, "-c", {run!r}], pathlib.Path({str(tmp_path / "log")!r})
-    print(compare._started(command, log, lock).pid, flush=True)
-    time.sleep(600)
-"""
-    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as killed:
-        pid = int(killed.stdout.readline())
-        wait_for(ready.exists)
-        killed.kill()
-    wait_for(told.exists)
-    with lock.open() as file, pytest.raises(BlockingIOError):
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    psutil.Process(pid).kill()
-    with files.held(lock):
-        pass
-
-
 def alive(pid):
     try:
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
@@ -245,7 +180,10 @@ def wait_for(condition):
 
 
 def test_a_comparison_that_is_killed_in_a_run_goes_on_with_it(small_data, tmp_path):
-    """No released round is run again: its ledger has all that was released, by one run, once."""
+    """No released round is run again: its ledger has all that was released, by one run, once.
+
+    The run ends with the comparison that started it, and has its lock until then.
+    """
     out = tmp_path / "out"
     text = f'epsilon = 4.0\ndataset = "sqlite:{small_data}"\n[[grid]]\nmechanism = "identity"\n'
     spec = test_specs.written(tmp_path, text)
@@ -254,11 +192,14 @@ def test_a_comparison_that_is_killed_in_a_run_goes_on_with_it(small_data, tmp_pa
         first = subprocess.Popen(command, stdout=log, stderr=log)
     wait_for(lambda: any(book.released for book in books(out)))
     started = psutil.Process(first.pid).children(recursive=True)
-    for process in (psutil.Process(first.pid), *started):
-        with contextlib.suppress(psutil.NoSuchProcess):
-            process.kill()
-    first.wait()
     assert started
+    (run,) = psutil.Process(first.pid).children()
+    run.suspend()
+    first.kill()
+    first.wait()
+    with (out / ".lock").open() as file, pytest.raises(BlockingIOError):
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    run.resume()
     wait_for(lambda: not any(alive(process.pid) for process in started))
     (before,) = books(out)
     assert not before.ended, "killed too late to see anything"

@@ -1,7 +1,6 @@
 """A run goes on only if its files agree with its checkpoint; what was released is never run again."""
 
 import csv
-import hashlib
 import json
 import subprocess
 import sys
@@ -30,12 +29,13 @@ def opened(folder):
 
 
 @pytest.fixture
-def folder(tmp_path):
-    """A run that was killed in round 5, its newest checkpoint of round 4."""
+def killed(tmp_path):
+    """The folder and the states of a run that was killed in round 5."""
     plan = run_folders.plan(sampling=tff_mf.MinSep(min_sep=2, max_participations=4))
     reports.write_record(tmp_path, plan)
+    kept = Kept()
     with opened(tmp_path) as loop:
-        loop.resume(Kept())
+        loop.resume(kept)
         for clients in COHORTS:
             if loop.begin(clients) < 5:
                 loop.finish(None)
@@ -45,43 +45,27 @@ def folder(tmp_path):
         for number in range(1, 5):
             evaluated = {row["round"]: row for row in HISTORY}.get(number, {"round": number})
             writer.writerow({**evaluated, "seconds": 1.5})
-    return tmp_path
-
-
-class Saved:
-    """The state after round 4, with what is known about it."""
-
-    def __init__(self, seen, **about):
-        self._about = {"round": 4, "ledger": seen, "reports": None, **about}
-
-    def rounds(self):
-        return [4]
-
-    def about(self, round_number):
-        return self._about
-
-    def drawn(self, state=None):
-        return None
+    return tmp_path, kept
 
 
 @pytest.fixture
-def seen(folder):
-    """What the checkpoint has of the ledger."""
-    content = (folder / "ledger.jsonl").read_bytes()
-    return {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+def folder(killed):
+    return killed[0]
 
 
-def resume(folder, seen):
+def resume(folder, kept):
     with opened(folder) as loop:
-        assert loop.resume(Saved(seen, run=loop.run)) == 4
+        assert loop.resume(kept) == 4
 
 
-def test_a_state_of_another_run_or_round_is_refused(folder, seen):
-    resume(folder, seen)
-    with opened(folder) as loop:
-        for about in ({"run": "0" * 32}, {"run": loop.run, "round": 3}):
-            with pytest.raises(InputError, match="and not of this one"):
-                loop.resume(Saved(seen, **about))
+def test_a_state_of_another_run_or_round_is_refused(killed):
+    folder, kept = killed
+    resume(folder, kept)
+    state, about = kept.saved[4]
+    for wrong in ({"run": "0" * 32}, {"round": 3}):
+        kept.saved[4] = state, {**about, **wrong}
+        with pytest.raises(InputError, match="and not of this one"):
+            resume(folder, kept)
 
 
 @pytest.mark.parametrize(
@@ -93,12 +77,13 @@ def test_a_state_of_another_run_or_round_is_refused(folder, seen):
         ("run.json", '"sampler": "unknown"', '"sampler": "by hand"', "run.json.*changed"),
     ],
 )
-def test_what_was_changed_is_named(folder, seen, name, old, new, reason):
+def test_what_was_changed_is_named(killed, name, old, new, reason):
+    folder, kept = killed
     text = (folder / name).read_text()
     assert old in text
     (folder / name).write_text(text.replace(old, new, 1))
     with pytest.raises(InputError, match=reason):
-        resume(folder, seen)
+        resume(folder, kept)
 
 
 def test_noise_and_rate_are_those_that_the_run_began_with(folder):

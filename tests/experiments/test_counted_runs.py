@@ -1,68 +1,16 @@
 """Small runs from end to end: sampling and data sets, curves, and what is on disk when one is killed."""
 
 import contextlib
-import json
 import os
 import shutil
 import threading
 
 import pytest
-import run_folders
 
-import tff_mf
-from tff_mf.experiments import reports, train
 from tff_mf.experiments.runs import ledger, names, results
-from tff_mf.experiments.runs.folders import ExecutionSettings
-from tff_mf.experiments.runs.ledger import Rules
 
-from .shared import StoppedError, open_loop, rows, small_settings, stop_after, took_part
+from .shared import rows, took_part
 from .small_runs import ROUNDS, trained
-
-SMALL = {"client_learning_rate": 0.5, "max_examples": 4, "batch_size": 4, "evaluate_every": 2}
-
-
-def privacy(rounds, min_sep, max_participations, clients_per_round=2, noise_multiplier=4.0):
-    schema = tff_mf.MinSep(min_sep=min_sep, max_participations=max_participations)
-    own = {"clients_per_round": clients_per_round, "noise_multiplier": noise_multiplier}
-    return run_folders.plan(mechanism=tff_mf.Identity(), rounds=rounds, sampling=schema, **own)
-
-
-SCHEMA = tff_mf.MinSep(min_sep=2, max_participations=4)
-PRIVACY = run_folders.plan(
-    mechanism=tff_mf.Tree(8), rounds=8, sampling=SCHEMA, cohort=4, noise_multiplier=8.0, clip_norm=0.5
-)
-SETTINGS = small_settings(PRIVACY, **SMALL)
-
-
-def test_a_run_that_stops_early_states_what_was_planned(small_data, tmp_path):
-    with pytest.raises(StoppedError):
-        train.run(SETTINGS, PRIVACY, data=small_data, out=tmp_path, on_round=stop_after(4))
-    ended = tmp_path.with_name("ended")
-    shutil.copytree(tmp_path, ended)
-    with open_loop(ended, Rules.of(PRIVACY)) as loop:
-        loop.record_end()
-    early = reports.build(ended, realised=True)
-    assert "all 4 models" in early.headline
-    assert early.claim.epsilon == pytest.approx(PRIVACY.epsilon, rel=1e-9)
-    assert early.claim.epsilon_as_run == pytest.approx(PRIVACY.epsilon_as_run, rel=1e-9)
-
-    result = train.run(SETTINGS, PRIVACY, data=small_data, out=tmp_path, execution=ExecutionSettings(resume=True))
-    assert "all 8 models" in result.report.headline
-    assert result.report.claim.epsilon <= early.claim.epsilon
-
-    for name, change in (
-        ("insecure_seed", lambda run: run | {"insecure_seed": 3}),
-        ("delta", lambda run: run | {"delta": 0.5}),
-        (
-            "max_participations",
-            lambda run: run | {"sampling": {"kind": "MinSep", "min_sep": 2, "max_participations": 1}},
-        ),
-    ):
-        file = tmp_path / names.PLAN
-        before = file.read_bytes()
-        file.write_text(json.dumps(change(json.loads(before))))
-        assert reports.build(tmp_path, realised=True).claim.epsilon is None, name
-        file.write_bytes(before)
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
 """Runs on a grid, which is the default: their ε and their files."""
 
-import json
 import math
 import pathlib
 import shutil
@@ -11,10 +10,8 @@ import run_folders
 import safetensors.numpy
 
 import tff_mf
-from tff_mf import aggregators
 from tff_mf.accounting import grid_charge
 from tff_mf.experiments import reports
-from tff_mf.experiments.guard.run_guard import check_aggregator
 from tff_mf.experiments.runs import names, statements
 from tff_mf.experiments.runs.settings import RunSettings, dimension_of, grid_of
 from tff_mf.experiments.sampling import SamplingSettings
@@ -33,38 +30,6 @@ SETTING = {"rounds": 9, "sampling": SCHEMA, "delta": 1e-6, "clients_per_round": 
 def plan(**changes):
     given = {"mechanism": MECHANISM, "grid": GRID, "dimension": 10**6}
     return tff_mf.plan(**{**SETTING, **given, **changes})
-
-
-def of_python(sigma, *, restart_every=None, count_stddev=None):
-    """The guarantee of the setting by the definition: each data set costs μ_c once, and counts are composed."""
-    more = {"noise_multiplier": sigma, "restart_every": restart_every}
-    charge = grid_charge.charge(MECHANISM, 9, 4, **more, grid=GRID, dimension=10**6)
-    mu = tff_mf.guarantee(MECHANISM, 9, SCHEMA, **more).mu + charge.sensitivity / sigma + 2 * charge.mu
-    if count_stddev is not None:
-        cost = grid_charge.charge(tff_mf.Identity(), 9, 4, noise_multiplier=count_stddev, grid=GRID, dimension=1)
-        mu = math.hypot(mu, math.sqrt(4) / count_stddev + 2 * cost.mu)
-    return mu
-
-
-@pytest.mark.parametrize("more", [{}, {"restart_every": 4}, {"restart_every": 4, "adaptive_count_stddev": 5.0}])
-def test_the_noise_for_an_epsilon_includes_what_the_grid_costs(more):
-    on_grid, floats = (plan(epsilon=4.0, **each, **more) for each in ({}, {"grid": None, "dimension": None}))
-    assert on_grid.noise_multiplier > floats.noise_multiplier
-    assert 4.0 * (1 - 1e-6) < on_grid.epsilon <= 4.0
-    less = plan(noise_multiplier=on_grid.noise_multiplier * (1 - 1e-8), **more)
-    assert less.epsilon > 4.0
-    mu = of_python(
-        on_grid.noise_multiplier,
-        restart_every=more.get("restart_every"),
-        count_stddev=more.get("adaptive_count_stddev"),
-    )
-    assert on_grid.guarantee.mu == pytest.approx(mu, rel=1e-9)
-    assert on_grid.guarantee.tail > 0
-
-
-def test_without_room_in_delta_for_the_tail_there_is_no_noise_for_an_epsilon():
-    with pytest.raises(tff_mf.InputError, match="tail"):
-        plan(epsilon=4.0, delta=1e-24)
 
 
 def test_noise_that_does_not_fit_the_grid_is_refused_before_a_run():
@@ -123,22 +88,12 @@ def test_a_report_states_the_grid_and_what_it_costs(whole):
     assert report.planned.mu == privacy.guarantee.mu > run_folders.plan(mechanism=MECHANISM).guarantee.mu
     assert "finite precision" in checked(report)
     assert critical(folder) == []
-    text = (folder / "report.md").read_text()
-    assert '"bits": 20' in text
-    assert "finite precision: sums and noise are integers, and what that costs is in ε\n" in text
-    assert "total variation" in reports.markdown(report)
 
 
 @pytest.mark.parametrize("change", [{"grid": {"bits": 10, "max_clients": 6}}, {"dimension": 10**9}])
 def test_a_grid_that_was_changed_is_found_out(copy, change):
     run_folders.change_json(copy / names.PLAN, lambda found: found.update(change))
     assert {each.split(":")[0] for each in critical(copy)} >= {"plan", "report"}
-
-
-def test_a_dimension_without_a_grid_is_refused(copy):
-    run_folders.change_json(copy / names.PLAN, lambda found: found.update({"grid": None}))
-    with pytest.raises(tff_mf.InputError, match="dimension"):
-        reports.check(copy)
 
 
 def test_a_model_with_more_parameters_than_were_accounted_for_has_no_epsilon(copy):
@@ -155,25 +110,6 @@ def test_parameters_that_nobody_can_count_are_assumed(copy):
     report = reports.build(copy, realised=True)
     assert "finite precision" not in checked(report)
     assert any("at most 1000 parameters" in text for text in report.warnings)
-
-
-def test_a_run_in_floating_point_has_no_grid_and_gets_none(tmp_path):
-    run_folders.start(tmp_path / "run")
-    found = json.loads((tmp_path / "run" / names.PLAN).read_text())
-    assert [found["grid"], found["dimension"]] == [None, None]
-    report = reports.build(tmp_path / "run", realised=False)
-    assert "finite precision" not in checked(report)
-    with pytest.raises(tff_mf.InputError, match="began with"):
-        run_folders.start(tmp_path / "run", privacy=run_folders.plan(grid=GRID, dimension=1000))
-
-
-def test_a_guard_takes_the_grid_of_the_plan_alone():
-    privacy = plan(noise_multiplier=4.0, cohort=3)
-    given = {"clip_norm": 1.0, "noise_multiplier": 4.0, "clients_per_round": 3}
-    check_aggregator(aggregators.build_mf_aggregator(MECHANISM, **given, grid=GRID), privacy, {})
-    for other in (None, tff_mf.Grid(bits=18, max_clients=1000), "auto"):
-        with pytest.raises(tff_mf.InputError, match="grid="):
-            check_aggregator(aggregators.build_mf_aggregator(MECHANISM, **given, grid=other), privacy, {})
 
 
 GIVEN = {"rounds": 8, "clients_per_round": 2, "delta": 1e-6, "min_sep": 4, "max_participations": 2}

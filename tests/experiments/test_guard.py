@@ -314,23 +314,6 @@ def test_what_is_left_of_a_run_without_a_ledger_is_no_new_run(tmp_path, name, em
     refused(tmp_path, rf"holds {name.split('/')[0]} of a run")
 
 
-def test_a_checkpoint_of_another_run_of_the_same_settings_is_refused(tmp_path):
-    of_one, of_other = Kept(), Kept()
-    with opened(tmp_path / "one") as one, opened(tmp_path / "other") as other:
-        for guarded, kept in ((one, of_one), (other, of_other)):
-            guarded.resume(kept)
-            guarded.begin(["a"])
-            guarded.finish(None)
-        assert one.run != other.run
-    with (
-        opened(tmp_path / "other") as guarded,
-        pytest.raises(tff_mf.InputError, match=r"of run .*, and not of this one"),
-    ):
-        guarded.resume(of_one)
-    with opened(tmp_path / "one") as guarded:
-        assert guarded.resume(of_one) == 1
-
-
 def built(**changes):
     arguments = {"mechanism": plan().mechanism, "clip_norm": 1.0, "noise_multiplier": 5.0, "clients_per_round": 2}
     return aggregators.build_mf_aggregator(**{**arguments, **changes})
@@ -369,6 +352,7 @@ AGGREGATORS = {
     "restarts": ({"restart_every": 3}, {}, OTHER_NOISE),
     "seed": ({"insecure_seed": 1}, {}, "its keys are known"),
     "mechanism": ({"mechanism": tff_mf.Identity()}, {}, OTHER_NOISE),
+    "a grid": ({"grid": tff_mf.Grid(bits=18, max_clients=1000)}, {}, "grid="),
     "divisor": ({"clients_per_round": 3}, {}, r"clients_per_round=3\.0"),
     "no adaptive clipping": ({}, {"restart_every": 2, "adaptive_count_stddev": 3.0}, "no adaptive_clipping"),
     "adaptive, no counts": (3.0, {}, COUNTS),

@@ -1,15 +1,14 @@
 """The ledger: what it keeps, what it refuses, and what it notices."""
 
-import hashlib
 import itertools
 
 import msgspec
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import tff_mf
 from tff_mf.experiments.runs.ledger import Begun, LedgerRecord, Released, open_ledger, read_ledger
+
+NAMES = ("a,b", 'c"d', "e\nf", "", "g\rh", "\u2028", "\0", "ü")
 
 
 def begin(book, number, clients=("a", "b"), **changes):
@@ -24,7 +23,7 @@ def path(tmp_path):
     with open_ledger(path) as book:
         begin(book, 1)
         book.released_until(1)
-        begin(book, 2, ("c",), clip_norm=0.5, restarts=True)
+        begin(book, 2, NAMES, clip_norm=0.5, restarts=True)
     return path
 
 
@@ -39,8 +38,8 @@ def test_everything_is_read_back(path):
     assert record.problems == record.impossible == []
     assert record.attempts == {1: 1, 2: 1}
     assert record.released == {1: 1}
-    assert record.sizes == {1: 2, 2: 1}
-    assert [(each.round, each.attempt, each.clients) for each in record.begun] == [(1, 1, ("a", "b")), (2, 1, ("c",))]
+    assert record.sizes == {1: 2, 2: len(NAMES)}
+    assert [(each.round, each.attempt, each.clients) for each in record.begun] == [(1, 1, ("a", "b")), (2, 1, NAMES)]
     assert (record.divisors, record.clip_norms, record.restarts) == ([2], [0.5, 1.0], [2])
     assert not record.ended
 
@@ -53,21 +52,6 @@ def test_a_line_is_on_disk_before_the_call_returns(new, monkeypatch):
         begin(book, 1)
         assert len(synced) == before + 1
         assert read_ledger(new).attempts == {1: 1}
-
-
-def test_a_run_that_goes_on_counts_attempts(path):
-    with open_ledger(path) as book:
-        begin(book, 2, ("c",), restarts=True)
-        book.released_until(2)
-        book.end()
-    record = read_ledger(path)
-    assert record.problems == record.impossible == []
-    assert record.attempts == {1: 1, 2: 2}
-    assert record.released == {1: 1, 2: 1}
-    assert record.restarts == [2]
-    assert record.ended
-    with pytest.raises(tff_mf.InputError, match="has ended"), open_ledger(path):
-        pass
 
 
 def test_a_run_that_was_killed_goes_on_after_what_it_released(new):
@@ -86,18 +70,18 @@ def test_a_run_that_was_killed_goes_on_after_what_it_released(new):
         book.released_until(4)
         book.end()
     record = read_ledger(new)
-    assert record.impossible == []
+    assert (record.impossible, record.problems, record.ended) == ([], [], True)
     assert record.attempts == {1: 1, 2: 1, 3: 2, 4: 2}
+    assert record.released == dict.fromkeys((1, 2, 3, 4), 1)
+    with pytest.raises(tff_mf.InputError, match="has ended"), open_ledger(new):
+        pass
 
 
 @pytest.mark.parametrize(
     ("wrong", "reason"),
     [
         (lambda book: begin(book, 1), "round 1 was begun again after it was released"),
-        (lambda book: begin(book, 4), "round 4 was begun out of order"),
-        (lambda book: begin(book, 4, restarts=True), "round 4 was begun out of order"),
         (lambda book: book.append(Released(round=1)), "round 1 was released more than once"),
-        (lambda book: book.append(Released(round=3)), "round 3 was released and never begun"),
         (lambda book: book.released_until(3), "round 3 was released and never begun"),
         (lambda book: begin(book, 3, ("a", "b", "a")), "'a' twice"),
     ],
@@ -160,7 +144,7 @@ def test_a_line_that_was_not_finished_did_not_happen(path):
     whole, before = path.read_bytes(), read_ledger(path)
     path.write_bytes(whole[:-9])
     with open_ledger(path) as book:
-        begin(book, 2, ("c",), clip_norm=0.5, restarts=True)
+        begin(book, 2, NAMES, clip_norm=0.5, restarts=True)
     after = read_ledger(path)
     assert after.problems == []
     lines = [[msgspec.structs.replace(line, nonce="") for line in record.begun] for record in (before, after)]
@@ -171,36 +155,6 @@ def test_a_line_that_was_not_finished_did_not_happen(path):
         begin(book, 1)
 
 
-def test_a_state_goes_on_only_with_the_ledger_that_it_saw(path):
-    with open_ledger(path) as book:
-        seen = book.seen()
-        assert seen == {"bytes": path.stat().st_size, "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
-        begin(book, 3)
-        assert book.has_seen(seen)
-        content = path.read_bytes()
-        for other in (
-            content.replace(b'"c"', b'"d"'),
-            content.replace(b'"restarts":true', b'"restarts":false'),
-            content[: seen["bytes"] - 1],
-            b"",
-        ):
-            path.write_bytes(other)
-            assert not book.has_seen(seen)
-
-
-def test_copies_of_a_folder_that_go_on_have_other_ledgers(path, tmp_path):
-    """Also with the same cohorts: a line that begins a round is random."""
-    copy = tmp_path / "copy.jsonl"
-    copy.write_bytes(path.read_bytes())
-    seen = []
-    for each in (path, copy):
-        with open_ledger(each) as book:
-            begin(book, 3)
-            seen.append(book.seen())
-    assert seen[0]["bytes"] == seen[1]["bytes"]
-    assert seen[0]["sha256"] != seen[1]["sha256"]
-
-
 @pytest.mark.parametrize("line", [0, 1])
 def test_a_line_that_is_lost_is_noticed(path, line):
     """What is lost later than a state saw it is noticed by its checkpoint, and by the report."""
@@ -208,33 +162,3 @@ def test_a_line_that_is_lost_is_noticed(path, line):
     path.write_text("".join(lines[:line] + lines[line + 1 :]))
     with pytest.raises(tff_mf.InputError, match="cannot be continued"), open_ledger(path):
         pass
-
-
-@given(st.lists(st.lists(st.sampled_from("abcde"), unique=True), max_size=8), st.integers(1, 6))
-def test_who_took_part_is_read_back_also_of_attempts_that_were_given_up(tmp_path_factory, cohorts, back):
-    """A run is killed after all rounds, and goes on a few rounds earlier."""
-    folder = tmp_path_factory.mktemp("log")
-    (folder / "run.json").write_text("{}")
-    begun, start = [], max(1, len(cohorts) + 1 - back)
-    for first, clients in ((1, cohorts), (start, cohorts[start - 1 :])):
-        with open_ledger(folder / "ledger.jsonl") as book:
-            for number, each in enumerate(clients, first):
-                begin(book, number, each)
-                begun.append((number, tuple(each)))
-    assert [(line.round, line.clients) for line in read_ledger(folder / "ledger.jsonl").begun] == begun
-
-
-def test_names_of_any_text_survive(new):
-    names = ("a,b", 'c"d', "e\nf", "", "g\rh", "\u2028", "\0", "ü")
-    with open_ledger(new) as book:
-        begin(book, 1, names)
-    (line,) = read_ledger(new).begun
-    assert line.clients == names
-
-
-@pytest.mark.parametrize("text", ["[]\n", "nonsense\n", '{"kind": 3}\n'])
-def test_what_is_no_ledger_is_said_to_be_none(tmp_path, text):
-    (tmp_path / "ledger").write_text(text)
-    assert "damaged" in read_ledger(tmp_path / "ledger").problems[0]
-    with pytest.raises(tff_mf.InputError, match="cannot be read"):
-        read_ledger(tmp_path / "none")

@@ -11,7 +11,6 @@ from tff_mf.experiments.output import typed
 from tff_mf.experiments.runs import names
 from tff_mf.experiments.runs.settings import PRESETS, Layer, RunSettings, laid, resolve
 from tff_mf.experiments.runs.statements import amplified_level
-from tff_mf.experiments.sampling import SAMPLINGS
 
 from .shared import drawn
 
@@ -139,27 +138,6 @@ def test_a_run_is_resumed_with_what_it_began_with(tmp_path):
     (tmp_path / "run.json").write_text("{}")
     with pytest.raises(tff_mf.InputError, match="lacks configuration"):
         layer.resumed(tmp_path, RunSettings)
-
-
-def configured(**changes):
-    fields = {
-        "rounds": 12,
-        "clients_per_round": 2,
-        "delta": 1e-6,
-        "min_sep": 4,
-        "max_participations": 3,
-        "epsilon": 2.0,
-    }
-    return RunSettings(**{**fields, **changes})
-
-
-@pytest.mark.parametrize("word", SAMPLINGS)
-def test_the_schema_is_the_one_that_the_sampling_keeps(word):
-    chosen = drawn(word, min_sep=4, max_participations=3, groups=4)
-    given = configured(**{"min_sep": None, "max_participations": None, "sampling": word, **chosen.parameters})
-    assert given.sampling_settings() == chosen
-    schema = chosen.drawn_by(population=100, clients_per_round=2).schema(12)
-    assert given.participation() == schema
 
 
 def test_another_sampling_takes_the_parameters_of_the_first_away():

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 import tff_mf
-from tff_mf.experiments import next_word, reports, train
+from tff_mf.experiments import next_word, reports
 from tff_mf.experiments.runs import statements
 from tff_mf.experiments.runs.settings import RunSettings
 from tff_mf.experiments.runs.signal_to_noise import rmse_of_plan
@@ -37,47 +37,6 @@ def of_python(noise_multiplier, count_stddev=None, mechanism=None):
     if count_stddev is None:
         return sums
     return tff_mf.compose_guarantees(sums, tff_mf.adaptive_clipping_guarantee(9, SCHEMA, count_stddev=count_stddev))
-
-
-@pytest.mark.parametrize("count_stddev", [None, 20.0])
-def test_epsilon_of_a_plan_is_that_of_the_functions_of_tff_mf(count_stddev):
-    found = plan(noise_multiplier=5.0, adaptive_count_stddev=count_stddev)
-    expected = of_python(5.0, count_stddev)
-    assert found.epsilon == expected.epsilon(1e-6)
-    assert found.zcdp_rho == expected.zcdp_rho
-    as_run = of_python(0.5, None if count_stddev is None else 2.0)
-    assert found.epsilon_as_run == as_run.epsilon(1e-6)
-    # One restart alone has a smaller ε than the run, and so has the run without its counts.
-    alone = tff_mf.epsilon(
-        tff_mf.Tree(4), 4, tff_mf.MinSep(min_sep=2, max_participations=2), noise_multiplier=5.0, delta=1e-6
-    )
-    assert alone < of_python(5.0).epsilon(1e-6) <= found.epsilon
-    assert statements.of_plan(found).epsilon_as_run == pytest.approx(found.epsilon_as_run, rel=1e-9)
-    assert "noise restarted every 4 rounds" in statements.of_plan(found).participation
-
-
-@pytest.mark.parametrize("epsilon", [0.5, 3.0, 40.0])
-@pytest.mark.parametrize("count_stddev", [None, 18.0])
-def test_noise_is_calibrated_to_restarts_and_counts_together(epsilon, count_stddev):
-    found = plan(epsilon=epsilon, adaptive_count_stddev=count_stddev)
-    sigma = found.noise_multiplier
-    assert of_python(sigma, count_stddev).epsilon(1e-6) <= epsilon
-    assert of_python(sigma * (1 - 1e-9), count_stddev).epsilon(1e-6) > epsilon
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"restart_every": 9}, "restart_every=9 must be less than rounds=9"),
-        ({"restart_every": 0}, "restart_every"),
-        ({"restart_every": None, "mechanism": tff_mf.Tree(9), "adaptive_count_stddev": 1.0}, "needs restart_every"),
-        ({"adaptive_count_stddev": 0.0}, "adaptive_count_stddev"),
-        ({"adaptive_count_stddev": 0.5}, "alone costs an ε of .* above"),
-    ],
-)
-def test_plans_that_do_not_fit_are_refused(changes, message):
-    with pytest.raises(ValueError, match=message):
-        plan(**{"epsilon": 1.0, **changes})
 
 
 def test_restarts_are_not_amplified():
@@ -112,13 +71,6 @@ def test_the_error_of_restarts_is_that_of_the_noise_they_draw():
     exact = np.sqrt(np.mean(np.sum(np.square(np.cumsum(inverse, axis=0)), axis=1)))
     found = rmse_of_plan(plan(noise_multiplier=5.0))
     assert found == pytest.approx(exact * 5.0 / 30, rel=1e-9)
-
-
-def test_a_plan_with_counts_that_no_training_here_releases_is_refused(small_data, tmp_path):
-    counted = plan(noise_multiplier=5.0, adaptive_count_stddev=20.0)
-    settings = small_settings(counted, **CONSTANT)
-    with pytest.raises(tff_mf.InputError, match="the aggregator has no adaptive_clipping"):
-        train.run(settings, counted, data=small_data, out=tmp_path)
 
 
 def test_the_run_adds_the_noise_that_its_plan_accounts_for():
@@ -178,8 +130,3 @@ def test_all_files_of_a_run_state_the_epsilon_of_restarts(by_command):
     assert {"restarts", "clipping"} <= checked(realised)
     again = reports.read_record(out).plan
     assert again.epsilon == expected
-
-
-def test_a_run_with_restarts_is_not_exported(by_command, tmp_path):
-    with pytest.raises(tff_mf.InputError, match="restart_every=2 cannot be exported"):
-        train.write(by_command.out, tmp_path / "bundle", round_minutes=15.0)

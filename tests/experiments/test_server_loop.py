@@ -7,17 +7,14 @@ import shutil
 
 import numpy as np
 import pytest
-from run_folders import plan
 
 import tff_mf
-from tff_mf.experiments import guard
 from tff_mf.experiments.output import files
 from tff_mf.experiments.runs import names
 from tff_mf.experiments.runs.folders import Checkpoints
 from tff_mf.experiments.runs.ledger import Rules, read_ledger
-from tff_mf.numerics.digits import rounded_up
 
-from .shared import Kept, critical, open_loop, took_part
+from .shared import open_loop, took_part
 
 RULES = Rules(
     rounds=6,
@@ -184,26 +181,3 @@ def test_files_of_several_ages_release_nothing_twice_and_forget_nobody(folder, v
             assert [(each.round, each.attempt) for each in record.begun] == began
             assert list(record.released) == list(range(1, newest + 1))
     assert went_on > 3
-
-
-PAIRS = tff_mf.MinSep(min_sep=2, max_participations=2)
-
-
-def guarded(folder):
-    folder.mkdir(exist_ok=True)
-    return guard.open_guard(folder, plan(rounds=6, sampling=PAIRS), sampler="by hand")
-
-
-@pytest.mark.parametrize("released", [False, True])
-def test_rounds_of_nobody_do_not_hide_that_a_run_was_stopped(tmp_path, released):
-    with guarded(tmp_path / "run") as guards:
-        guards.resume(Kept())
-        for _, clients in guards.cohorts([["a", "b"], ["c", "d"], [], [], [], []]):
-            if clients or released:
-                guards.finish(None)
-        report = guards.end()
-    assert critical(tmp_path / "run") == []
-    planned = report.planned
-    assert planned.epsilon > report.realised.epsilon
-    assert f"(μ={rounded_up(planned.mu)})" in report.headline
-    assert "stopped after 2 of 6" in " ".join(report.warnings)

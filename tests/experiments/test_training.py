@@ -98,15 +98,3 @@ def test_both_reports_are_written_and_agree_with_the_run(finished):
     assert realised.run["training_clients"] > 0
     assert realised.log.released == 5
     assert realised.claim.simulation
-
-
-# Long: test_hoisted_models.py has TFF's own steps, and the runs above what is done with them.
-@pytest.mark.long
-def test_the_model_learns_without_noise(small_data, tmp_path):
-    schema = tff_mf.MinSep(min_sep=2, max_participations=6)
-    plan = privacy(noise_multiplier=0.0, rounds=12, sampling=schema, clip_norm=10.0)
-    larger = {"vocab_size": 200, "embedding_size": 8, "units": 8, "batch_size": 16, "max_examples": 32}
-    settings = small_settings(plan, **larger, server_momentum=0.9, evaluate_every=12, evaluation_examples=200)
-    result = train.run(settings, plan, data=small_data, out=tmp_path, without_epsilon=True)
-    assert result.summary.loss < 0.9 * np.log(204)
-    assert result.report.headline.startswith("NO ε CAN BE STATED: noise: ")
