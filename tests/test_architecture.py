@@ -87,28 +87,6 @@ def test_what_is_private_is_imported_by_its_own_package_only():
     assert wrong == set()
 
 
-def at_import(node):
-    """Yields every node that runs when a module is imported: bodies of functions do not, their decorators do."""
-    yield node
-    for child in ast.iter_child_nodes(node):
-        if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
-            for decorator in getattr(child, "decorator_list", ()):
-                yield from at_import(decorator)
-        else:
-            yield from at_import(child)
-
-
-def test_nothing_global_is_changed_by_an_import():
-    """Neither the folder of temporary files, anywhere, nor what Python does at its end, when a module is imported."""
-    for path in FILES:
-        stored = {
-            ast.unparse(node) for node in ast.walk(parsed(path)) if isinstance(getattr(node, "ctx", 0), ast.Store)
-        }
-        assert "tempfile.tempdir" not in stored, path
-        loaded = {ast.unparse(node) for node in at_import(parsed(path)) if isinstance(node, ast.Attribute)}
-        assert "atexit.register" not in loaded, path
-
-
 def test_import_brings_in_no_framework():
     heavy = "tensorflow tensorflow_federated tensorflow_privacy jax matplotlib dp_accounting pandas"
     program = f"import sys, tff_mf; print([name for name in {heavy.split()} if name in sys.modules])"

@@ -39,7 +39,7 @@ from ..output import console, files, typed
 from ..output.typed import Number, Record
 from ..runs import folders, statements
 from ..runs.folders import read_record
-from ..runs.names import CHECKPOINTS, COHORTS, METRICS, REPORT, SUMMARY
+from ..runs.names import CHECKPOINTS, COHORTS, METRICS, REPORT, REPORT_TEXT, SUMMARY
 from ..runs.results import Summary, read_metrics
 from ..runs.settings import FIELDS, FLAG, PRESETS, SQLITE, Layer, NamedFiles, RunSettings, as_toml, laid, read_toml
 from ..runs.statements import REFUSED, Claim
@@ -288,7 +288,7 @@ def is_done(out: pathlib.Path, name: str) -> bool:
     folder = out / "runs" / name
     secrets = folder / CHECKPOINTS
     keys = (secrets / COHORTS).exists() or checkpoint_files.saved_rounds(secrets)
-    return (folder / REPORT).is_file() and not keys
+    return (folder / REPORT).is_file() and (folder / REPORT_TEXT).is_file() and not keys
 
 
 def configure(run: PlannedRun, data: pathlib.Path, out: pathlib.Path) -> None:

@@ -3,7 +3,6 @@
 import hashlib
 import pathlib
 import sys
-from collections.abc import Callable, Sequence
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 import numpy as np
@@ -16,42 +15,19 @@ ROUNDS, SCHEMA = 24, tff_mf.MinSep(min_sep=4, max_participations=5)
 GRID = {"grid": tff_mf.Grid.auto(dimension=1000, max_clients=2), "dimension": 1000}
 
 
-MECHANISMS: dict[str, Callable[[], tff_mf.Mechanism]] = {
-    "blt": lambda: tff_mf.optimize_blt(rounds=ROUNDS, participation=SCHEMA, buffers=2),
-    "banded": lambda: tff_mf.optimize_banded(rounds=ROUNDS, bands=4),
-    "banded-toeplitz": lambda: tff_mf.optimize_banded_toeplitz(rounds=ROUNDS, bands=4, participation=SCHEMA),
-    "dense": lambda: tff_mf.optimize_dense(rounds=ROUNDS, participation=SCHEMA),
-    "tree": lambda: tff_mf.Tree(ROUNDS, variant="full"),
-    "identity": tff_mf.Identity,
-}
-# In floats, and on a grid.
-RUNS = [f"{name}{ending}" for name in MECHANISMS for ending in ("", "-grid")]
-
-
-def make(root: str, runs: Sequence[str] = tuple(RUNS)) -> None:
-    """Makes finished runs, of a noise that was calibrated here, with their reports."""
-    for run in runs:
-        name = run.removesuffix("-grid")
-        plan = run_folders.plan(
-            mechanism=MECHANISMS[name](),
-            rounds=ROUNDS,
-            sampling=SCHEMA,
-            noise_multiplier=None,
-            epsilon=8.0,
-            cohort=20,
-            **(GRID if run.endswith("-grid") else {}),
-        )
-        folder, cohorts = pathlib.Path(root) / run, _cohorts()
+def make(root: str) -> None:
+    """Makes finished runs, of a noise that was calibrated here, with their reports; one was stopped early."""
+    setting = {"rounds": ROUNDS, "participation": SCHEMA}
+    cohorts = [[f"c{t % 6}", f"d{t % 5}"] for t in range(ROUNDS)]
+    for mechanism, ran in ((tff_mf.optimize_blt(buffers=2, **setting), 20), (tff_mf.optimize_dense(**setting), ROUNDS)):
+        level = {"noise_multiplier": None, "epsilon": 8.0, "cohort": 20}
+        plan = run_folders.plan(mechanism=mechanism, rounds=ROUNDS, sampling=SCHEMA, **level, **GRID)
+        folder = pathlib.Path(root) / mechanism.kind
         run_folders.start(folder, privacy=plan, planned=cohorts, simulation=True, clients_per_person=2)
         reports.write(folder, realised=False)
-        # One of them was stopped early.
-        run_folders.run(folder, cohorts if name != "identity" else cohorts[:20])
+        run_folders.run(folder, cohorts[:ran])
         run_folders.summarise(folder)
         reports.write(folder, realised=True)
-
-
-def _cohorts() -> list[list[str]]:
-    return [[f"c{t % 6}", f"d{t % 5}"] for t in range(ROUNDS)]
 
 
 def product() -> str:

@@ -30,22 +30,6 @@ class Bundle:
     graphs: dict[str, Any]
 
 
-@pytest.fixture
-def drawn(monkeypatch):
-    """The figures that were drawn while it was asked for."""
-    from tff_mf.experiments import plots
-
-    figures = []
-    original = plots.figure.Figure
-
-    def build(*arguments, **options):
-        figures.append(original(*arguments, **options))
-        return figures[-1]
-
-    monkeypatch.setattr(plots.figure, "Figure", build)
-    return figures
-
-
 @pytest.fixture(scope="session")
 def once_for_all(tmp_path_factory) -> Callable[[str, Callable[[pathlib.Path], Any]], Any]:
     """What makes something in a new folder of a name, once for all processes of pytest-xdist, which share the result.

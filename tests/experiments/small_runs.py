@@ -2,6 +2,9 @@
 
 import os
 import signal
+import time
+
+import psutil
 
 from .shared import drawn, invoke
 
@@ -9,18 +12,16 @@ ROUNDS, KILLED_AFTER = 8, 4
 LINE = f"""--rounds {ROUNDS} --clients-per-round 3 --delta 1e-6 --set model=conv --set vocab_size=60
 --set embedding_size=4 --set units=4 --set max_examples=2 --set batch_size=2 --set evaluate_every=4
 --set evaluation_examples=20 --set checkpoint_every=2"""
-# The command, which sends itself a signal where a checkpoint is about to get its name.
-KILLED = """
+# The command, which stops where a checkpoint is about to get its name, so that it is killed there on every machine.
+STOPPED = f"""
 import os, signal, sys
-sent, file = int(sys.argv.pop(1)), sys.argv.pop(1)
 def hook(event, given):
-    if event == "os.link" and os.path.basename(given[1]) == file:
-        os.kill(os.getpid(), sent)
+    if event == "os.link" and os.path.basename(given[1]) == "checkpoint_{KILLED_AFTER}.safetensors":
+        os.kill(os.getpid(), signal.SIGSTOP)
 sys.addaudithook(hook)
 from tff_mf.experiments.cli import main
 main()
 """
-CHECKPOINT = f"checkpoint_{KILLED_AFTER}.safetensors"
 
 
 def arguments(folder, data, flags):
@@ -42,9 +43,16 @@ def trained(folder, data, flags):
 
 
 def killed(forks, folder, data, flags):
-    """Trains until the state after round 4 is about to be on disk, and is killed."""
-    command = [str(signal.SIGKILL.value), CHECKPOINT, *map(str, arguments(folder, data, flags))]
+    """Trains until the state after round 4 is about to be on disk, and is killed; its worker ends too."""
     with open(os.devnull, "w") as nothing:
-        status = forks.start(KILLED, command, stdout=nothing.fileno(), stderr=nothing.fileno()).wait(timeout=240)
-    assert status != 0
-    assert (folder / "ledger.jsonl").exists()
+        command = list(map(str, arguments(folder, data, flags)))
+        process = forks.start(STOPPED, command, stdout=nothing.fileno(), stderr=nothing.fileno())
+    deadline = time.monotonic() + 300
+    while psutil.Process(process.pid).status() != psutil.STATUS_STOPPED:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    workers = psutil.Process(process.pid).children()
+    process.send_signal(signal.SIGKILL)
+    assert process.wait(timeout=100) == -signal.SIGKILL
+    _, alive = psutil.wait_procs(workers, timeout=100)
+    assert (len(workers), alive) == (1, [])

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import tff_mf
 from tff_mf.experiments import sampling
 
-from .shared import drawn, gaussian_delta, moved, violated
+from .shared import gaussian_delta, moved, violated
 
 SIGMA = 5.0
 DELTA = 1e-6
@@ -94,34 +94,6 @@ def test_a_schema_of_the_observed_numbers_refutes_nothing(tmp_path):
     report = run_folders.finished(tmp_path / "apart", rounds=rounds, planned=rounds, privacy=apart)
     assert report.realised.mu > planned * 1.001
     assert violated(report) == set()
-
-
-@given(
-    st.sampled_from(["fixed-epochs", "cyclic-poisson", "balls-in-bins", "min-sep", "single", "b-min-sep"]),
-    *(st.integers(1, most) for most in (4, 3, 12, 9)),
-    st.integers(0, 99),
-)
-def test_cohorts_are_of_the_schema_that_their_sampler_names(kind, min_sep, clients, rounds, more, seed):
-    """The documented one: fixed epochs where that is said, whole patterns, one client at a time."""
-    limit = -(-rounds // min(min_sep, rounds))
-    named = tff_mf.FixedEpoch if kind in ("fixed-epochs", "cyclic-poisson", "balls-in-bins") else tff_mf.MinSep
-    names = [f"c{index}" for index in range(min_sep * clients + more)]
-    try:
-        chosen = drawn(kind, min_sep=min_sep, max_participations=limit, groups=min_sep)
-        made = sampling.plan_cohorts(
-            sampling=chosen.drawn_by(population=len(names), clients_per_round=clients),
-            client_ids=names,
-            clients_per_round=clients,
-            rounds=rounds,
-            seed=seed,
-        )
-    except tff_mf.InputError:
-        # As many groups as min_sep, however few the rounds.
-        assert kind != "fixed-epochs"
-        return
-    patterns = [[t for t in range(rounds) if name in made.cohort(t)] for name in names]
-    schema = named(min_sep=min(min_sep, rounds), max_participations=1 if kind == "single" else limit)
-    assert all(is_of(schema, tuple(each)) and schema.allows(each) for each in patterns)
 
 
 @given(st.lists(st.sets(st.integers(0, 11), max_size=4).map(sorted), min_size=1, max_size=3), schemas)

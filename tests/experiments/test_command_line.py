@@ -10,13 +10,7 @@ import sys
 import click
 import forking
 import pytest
-import rich_click
 
-from tff_mf.experiments import cli
-from tff_mf.experiments.runs.settings import RunSettings
-from tff_mf.experiments.sampling import SAMPLINGS
-
-from . import shared
 from .shared import leaves, refused, result_of
 
 
@@ -38,22 +32,6 @@ def test_a_wrong_line_is_refused_in_one_line_with_nothing_written(typed, tmp_pat
 
 
 LEAVES = leaves()
-COHORTS = ["--population", 90, "--clients-per-round", 3]
-
-
-def test_an_option_means_the_same_wherever_it_is():
-    """One help, type and default for each name; of --set and --preset, which settings there are is the command's."""
-    meanings = {}
-    for command in LEAVES.values():
-        for each in command.params:
-            if isinstance(each, click.Option):
-                text = each.help.partition(":")[0] if each.name == "assigned" else each.help
-                meaning = (tuple(each.opts), each.type.name, text, str(each.default), each.is_flag, each.multiple)
-                meanings.setdefault(each.name, set()).add(meaning)
-    assert {name: found for name, found in meanings.items() if len(found) > 1} == {}
-    # A flag that is spelled the same is the same option.
-    flags = [flag for found in meanings.values() for flag in next(iter(found))[0]]
-    assert len(flags) == len(set(flags))
 
 
 def test_the_command_line_is_small_enough_to_learn():
@@ -62,46 +40,13 @@ def test_the_command_line_is_small_enough_to_learn():
     assert counted["train"] <= 20
 
 
-@pytest.mark.parametrize("word", SAMPLINGS)
-def test_every_command_and_file_reads_a_sampling_alike(word):
-    """What is refused of a sampling is a matter of its type: see test_sampling.py."""
-    given = shared.drawn(word).parameters
-    flags = [part for name, value in given.items() for part in (f"--{name.replace('_', '-')}", value)]
-    level = {"rounds": 16, "clients_per_round": 3, "delta": 1e-4, "noise_multiplier": 4.0}
-    schema = RunSettings(**level, sampling=word, **given).participation()
-    for command in (
-        ["account", "identity", "--noise-multiplier", 4, "--rounds", 16, "--delta", 1e-4, *COHORTS],
-        ["show", "identity", "--rounds", 16],
-    ):
-        found = result_of(*command, "--sampling", word, *flags)
-        kind = type(schema).__name__
-        assert [found[name] for name in ("participation", "min_sep", "max_participations")] == [
-            *(kind, schema.min_sep, schema.max_participations)
-        ]
-
-
 COMMAND = pathlib.Path(sys.executable).with_name("tff-mf")
-FLAGS = {flag for leaf in LEAVES.values() for each in leaf.params for flag in (*each.opts, *each.secondary_opts)} | {
-    "--help",
-    "--version",
-    "--no-deps",
-}
 
 
 def test_a_wrong_value_of_a_file_is_named_with_the_file(typed, tmp_path):
     (tmp_path / "run.toml").write_text("[run]\nmin_sep = 'x'\n")
     for command in (["train", "--config"], ["compare"]):
         assert "run.toml [run]: min_sep='x'" in refused(typed, *command, "run.toml")
-
-
-@pytest.mark.parametrize("name", ["", *LEAVES])
-def test_help_breaks_no_flag_and_names_none_that_does_not_exist(name):
-    command = {**LEAVES, "": cli.cli}[name]
-    settings = {"terminal_width": 78, "rich_help_config": cli._SETTINGS["rich_help_config"]}
-    text = command.get_help(rich_click.RichContext(command, info_name=f"tff-mf {name}".strip(), **settings))
-    assert max(map(len, text.splitlines())) <= 80
-    assert "..." not in text.replace("[ARGS]...", "")
-    assert {word.strip(".,;:()`") for word in text.split() if word.startswith("--")} <= FLAGS
 
 
 def run(*arguments, cwd=None, **environment):
@@ -121,25 +66,18 @@ import numpy as np
 from tff_mf import conformance
 
 class Unclipped:
-    def start(self):
-        return 0
+    start = lambda self: 0
+    step = lambda self, state, updates: (state, np.random.default_rng().normal(size=500) + sum(updates))
 
-    def step(self, state, updates):
-        return state, np.random.default_rng().normal(size=500) + sum(updates)
-
-def subject():
-    return Unclipped(), conformance.Claim(clip_norm=1.0, noise_multiplier=1.0), np.zeros(500)
+subject = lambda: (Unclipped(), conformance.Claim(clip_norm=1.0, noise_multiplier=1.0), np.zeros(500))
 """
 
 
-def test_check_judges_what_a_module_returns(tmp_path):
+def test_check_fails_with_the_law_that_a_module_breaks(tmp_path):
     (tmp_path / "mine.py").write_text(FAULTY)
     ended = run("check", "mine:subject", "--json", cwd=tmp_path)
-    verdict = json.loads(ended.stdout)
-    assert (ended.returncode, verdict["status"]) == (1, "failed")
-    statuses = {law: outcome["status"] for law, outcome in verdict["laws"].items()}
-    assert statuses["bound"] == "failed"
-    assert statuses["scale"] == statuses["fresh"] == statuses["divisor"] == "passed"
+    failed = [law for law, outcome in json.loads(ended.stdout)["laws"].items() if outcome["status"] == "failed"]
+    assert (ended.returncode, "bound" in failed, "scale" in failed) == (1, True, False)
 
 
 WITHOUT_TENSORFLOW = """
@@ -181,11 +119,8 @@ def test_doctor():
     assert "tensorflow-federated==" in run("doctor", "--requirements").stdout
 
 
-@pytest.mark.parametrize(
-    "environment",
-    [{"PYTHONIOENCODING": "ascii"}, {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}],
-)
-def test_result_on_a_terminal_that_has_no_greek(environment):
+def test_result_on_a_terminal_that_has_no_greek():
+    environment = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
     line = [COMMAND, "account", "identity", "--noise-multiplier", "3", "--rounds", "20", "--sampling", "single"]
     done = subprocess.run([*line, "--delta", "1e-6"], capture_output=True, env={**os.environ, **environment})
     assert (done.returncode, done.stderr) == (0, b"")

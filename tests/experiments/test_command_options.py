@@ -7,7 +7,7 @@ import tff_mf
 from .shared import result_of
 
 N = 8
-DELTA = 1e-6
+
 SCHEMA = tff_mf.MinSep(min_sep=2, max_participations=3)
 SETTING = ["--rounds", N, "--min-sep", 2, "--max-participations", 3]
 KINDS = {
@@ -57,16 +57,6 @@ def test_a_participation_that_is_assumed_is_told(kind, more, participation, tmp_
     made = result_of("optimize", kind, "--rounds", 16, *more, "--out", tmp_path / "file")
     assert (made["max_participations"], made["participation_assumed"]) == participation
     assert tff_mf.load(tmp_path / "file").optimized_for.participation.max_participations == participation[0]
-
-
-def test_a_full_disk_names_the_option(tmp_path, monkeypatch, typed):
-    def full(mechanism, path):
-        raise tff_mf.base.errors.InputValueError(f"path={path!r} cannot be written: No space left on device.")
-
-    monkeypatch.setattr(tff_mf, "save", full)
-    status, out, err = typed("optimize", "blt", *SETTING, "--out", "x")
-    assert (status, out) == (2, "")
-    assert "out='x'" in err
 
 
 OF_MANY = {"population": 400, "clients_per_round": 10}

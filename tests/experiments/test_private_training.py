@@ -22,10 +22,9 @@ import tff_mf
 from tff_mf import aggregators
 from tff_mf.aggregators.resident import forms
 from tff_mf.base import checkpoint_files
-from tff_mf.experiments import reports
 from tff_mf.experiments.guard import private_training
 from tff_mf.experiments.guard.run_guard import RefusedCohortError
-from tff_mf.experiments.runs import folders, ledger, names
+from tff_mf.experiments.runs import ledger, names
 
 from .shared import critical
 
@@ -52,33 +51,23 @@ def generated():
     return tf.data.Dataset.from_generator(examples, output_signature=dataset().element_spec)
 
 
-def keras_model(*, frozen=False):
+def keras_model(*more):
     layers = [tf.keras.layers.InputLayer(input_shape=(2,)), tf.keras.layers.Dense(1, kernel_initializer="ones")]
-    return tf.keras.Sequential([*layers, *([tf.keras.layers.BatchNormalization(trainable=False)] if frozen else [])])
+    return tf.keras.Sequential([*layers, *more])
 
 
-def model_fn(**more):
+def model_fn(*more):
     return tff.learning.models.from_keras_model(
-        keras_model(**more),
+        keras_model(*more),
         tf.keras.losses.MeanSquaredError(),
         dataset().element_spec,
         metrics=[tf.keras.metrics.MeanAbsoluteError()],
     )
-
-
-def frozen_model_fn():
-    return model_fn(frozen=True)
 
 
 def two_layer_model_fn():
     """A second layer whose weights do not train."""
-    frozen = tf.keras.layers.Dense(1, name="frozen", kernel_initializer="ones", trainable=False)
-    return tff.learning.models.from_keras_model(
-        tf.keras.Sequential([tf.keras.layers.InputLayer(input_shape=(2,)), *keras_model().layers, frozen]),
-        tf.keras.losses.MeanSquaredError(),
-        dataset().element_spec,
-        metrics=[tf.keras.metrics.MeanAbsoluteError()],
-    )
+    return model_fn(tf.keras.layers.Dense(1, name="frozen", kernel_initializer="ones", trainable=False))
 
 
 def planned(**changes):
@@ -180,17 +169,9 @@ def test_a_run_of_a_plan_has_a_report_that_passes(tmp_path):
     weights.assign_weights_to(model)
     assert np.array_equal(model.get_weights()[0], weights.trainable[0])
     path = tmp_path / "run" / names.EVALUATED
-    evaluated = path.read_text()
-    assert json.loads(evaluated) == sorted([*HELD_OUT, "somebody else"])
-    for edited in (evaluated.replace("some", "Some"), "[]\n", "{}\n", "[1]\n", evaluated[:-3], None):
-        path.unlink() if edited is None else path.write_text(edited)
-        assert critical(tmp_path / "run") != [], edited
-    path.write_text(json.dumps(sorted([*HELD_OUT, IDS[0]])))
-    claim = reports.write(tmp_path / "run", realised=True).claim
-    assert (claim.state, claim.epsilon) == ("refused", None)
-    path.write_text("[1]")
-    with pytest.raises(tff_mf.InputError, match="evaluated="):
-        folders.read_evaluated(tmp_path / "run")
+    assert json.loads(path.read_text()) == sorted([*HELD_OUT, "somebody else"])
+    path.unlink()
+    assert critical(tmp_path / "run") != []
 
 
 def test_fed_sgd_takes_the_same_plan_and_a_functional_model_which_has_its_grid(tmp_path):
@@ -418,7 +399,7 @@ def test_a_run_that_has_ended_is_opened_again_for_its_model_and_its_report(tmp_p
         with pytest.raises(tff_mf.InputError, match="train or may train"):
             training.evaluate({IDS[0]: dataset()})
     assert critical(folder) == []
-    with pytest.raises(tff_mf.InputError, match="insecure_seed"):
+    with pytest.raises(tff_mf.InputError, match="insecure_seed=1 is not the"):
         opened(folder, planned(insecure_seed=1), **many)
     with pytest.raises(tff_mf.InputError, match=r"model_fn makes a model of the weights .*frozen/kernel"):
         opened(folder)
@@ -461,7 +442,7 @@ class World:
 
     def moved(self, *data):
         """The model before and after a round with hardly any noise."""
-        given = {"plan": planned(noise_multiplier=1e-3), "server_optimizer_fn": SGD, "model_fn": frozen_model_fn}
+        given = {"plan": planned(noise_multiplier=1e-3), "server_optimizer_fn": SGD, "model_fn": two_layer_model_fn}
         with opened(self.new, **given) as training, warnings.catch_warnings():
             warnings.simplefilter("ignore", private_training.CohortSizeWarning)
             cohort = next(training.cohorts(IDS))
@@ -544,7 +525,6 @@ MISTAKES = [
     (argument(metrics_aggregator=None), "metrics_aggregator"),
     (argument(model_aggregator=tff.learning.robust_aggregator()), "model_aggregator"),
     (argument(client_weighting="num_examples"), "client_weighting"),
-    (argument(plan="8.0"), "plan=", TypeError),
     (argument(model_fn=keras_model()), "model_fn=Sequential", TypeError),
     (argument(client_optimizer_fn=tf.keras.optimizers.SGD), "client_optimizer_fn=.*build_sgdm", TypeError),
     (argument(plan=planned(**SECRET), sampler=lambda allowed: allowed[:2]), "sampler=.*secret_cohorts"),
@@ -552,9 +532,7 @@ MISTAKES = [
     (argument(plan=planned(**ADAPTIVE)), "adaptive_count_stddev"),
     (argument(plan=planned(**TWO_NUMBERS)), "dimension=2"),
     (lambda world: world.waiting.cohorts(IDS[1:]), "population=8"),
-    (lambda world: world.waiting.cohorts([*IDS[1:], IDS[1]]), "twice"),
     (trained_on(lambda cohort: of(set(IDS) - set(cohort))), f"data of {len(IDS) - 2} clients"),
-    (trained_on([dataset()] * 2), "client: dataset", TypeError),
     (trained_on(lambda cohort: of(cohort, width=3)), "cohort_data has a dataset of .*3", TypeError),
     (
         trained_on(lambda cohort: {cohort[0]: dataset(), cohort[1]: dataset().repeat()}),
@@ -568,10 +546,8 @@ MISTAKES = [
     (trained_on(client_data(HELD_OUT)), "lacks 2 clients"),
     (evaluated_on(client_data(IDS)), "train or may train"),
     (evaluated_on({"client 0": dataset()}), "train or may train"),
-    (evaluated_on({}), "no example"),
     (evaluated_on(dataset().take(0)), "no example"),
     (lambda _: planned(delta=0.2), "delta="),
-    (lambda world: opened(world.left, planned(insecure_seed=1)), "insecure_seed=1 is not the"),
     (ended, "has ended"),
     (other_clients, "those that the run began with"),
     (by(lambda allowed: IDS[:2], 2), "may not take part", RefusedCohortError),
@@ -637,16 +613,9 @@ def test_a_report_on_repeatable_noise_states_no_epsilon(tmp_path):
     assert "ε≤" not in text
 
 
-NAN, HUGE = float("nan"), 1e6
-
-
-@pytest.mark.parametrize(
-    "data",
-    [[dataset(NAN), dataset()], [dataset(HUGE), dataset(HUGE)], [dataset().repeat(50)], [dataset(100.0)]],
-    ids=["NaN", "huge examples", "several epochs", "other means and variances"],
-)
+@pytest.mark.parametrize("data", [[dataset(np.nan), dataset()], [dataset(1e6).repeat(50)]], ids=["NaN", "huge"])
 def test_whatever_the_data_of_a_cohort_is_it_moves_the_trainable_weights_by_a_bounded_step(world, data):
-    """What is not trainable, as of a frozen BatchNormalization, stays as it is."""
+    """What is not trainable stays as it is."""
     before, now = world.moved(*data)
     assert distance((before, now)) < 1.1
     assert all(map(np.array_equal, before.non_trainable, now.non_trainable))

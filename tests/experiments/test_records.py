@@ -6,7 +6,6 @@ import os
 from typing import Literal
 
 import pytest
-import run_folders
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,7 +14,6 @@ from tff_mf.base import strict_json
 from tff_mf.experiments import reports
 from tff_mf.experiments.output import typed
 from tff_mf.experiments.runs import folders, names, results
-from tff_mf.experiments.runs.ledger import Rules
 
 
 class Part(typed.Record):
@@ -108,10 +106,3 @@ def test_a_folder_with_a_pipe_in_it_is_not_read(tmp_path, name):
     os.mkfifo(tmp_path / name)
     with pytest.raises(tff_mf.InputError, match=name):
         reports.check(tmp_path)
-
-
-def test_noise_restarts_after_every_so_many_rounds(tmp_path):
-    run_folders.start(tmp_path, restart_every=3)
-    rules = Rules.of(folders.read_record(tmp_path).plan)
-    assert [number for number in range(1, 10) if rules.restarts_in(number)] == [4, 7]
-    assert rules.divisor == 2

@@ -1,12 +1,8 @@
 """A run that is stopped, however it is stopped, goes on to the same end, and releases nothing twice."""
 
 import json
-import shlex
-import signal
-import time
 
 import numpy as np
-import psutil
 import pytest
 import run_folders
 import safetensors.numpy
@@ -17,7 +13,6 @@ from tff_mf.experiments.runs.settings import FLAG, Layer, RunSettings
 
 from . import small_runs
 from .shared import StoppedError, invoke, rows, small_settings, stop_after, took_part, train
-from .small_runs import KILLED
 
 ROUNDS = 9
 # The momentum is in the checkpoint.
@@ -33,20 +28,6 @@ def privacy(**changes):
 def run(data, out, *, plan=None, **more):
     plan = plan or privacy()
     return train(data, out, plan, small_settings(plan, **SERVER), **more)
-
-
-def assert_same_files(found_in, expected_in):
-    """All but the time that rounds took, and the attempts that were given up."""
-    assert set(took_part(found_in)) == set(took_part(expected_in))
-    found, expected = (rows(folder / names.METRICS) for folder in (found_in, expected_in))
-    assert [row["round"] for row in found] == [str(number) for number in range(1, ROUNDS + 1)]
-    assert [{**row, "seconds": None} for row in found] == [{**row, "seconds": None} for row in expected]
-
-
-@pytest.fixture(scope="module")
-def whole(small_data, tmp_path_factory):
-    out = tmp_path_factory.mktemp("whole")
-    return run(small_data, out), out
 
 
 def test_nothing_released_is_run_again_and_only_noise_ahead_is_fresh(small_data, tmp_path):
@@ -91,14 +72,6 @@ def test_a_run_that_was_stopped_before_its_settings_were_written_has_them_once_i
     assert nothing.resumed(tmp_path, RunSettings).settings() == small_settings(privacy(), **SERVER)
 
 
-FLAGS = shlex.split(
-    """train --mechanism production:b100 --rounds 9 --min-sep 2 --max-participations 5 --clients-per-round 3
-    --delta 1e-6 --noise-multiplier 0.01 --set insecure_seed=7 --set model=conv --set vocab_size=100
-    --set embedding_size=4 --set units=4 --set max_examples=1 --set batch_size=1 --set evaluate_every=4
-    --set evaluation_examples=20 --set checkpoint_every=2 --set grid=none --without-epsilon"""
-) + [word for name, value in SERVER.items() for word in ("--set", f"{name}={value}")]
-
-
 def test_a_run_that_was_stopped_before_its_report_was_written_has_it_once_it_is_resumed(small_data, tmp_path):
     """Its end is in the ledger, and its keys are deleted, before the report is written."""
     folder = tmp_path / "run"
@@ -113,30 +86,25 @@ def test_a_run_that_was_stopped_before_its_report_was_written_has_it_once_it_is_
     assert "nothing to resume" in over.output + repr(over.exception)
 
 
-def test_a_killed_run_is_resumed_and_leaves_no_worker(small_data, tmp_path, whole, forks):
-    out = tmp_path / "run"
-    command = [*FLAGS, "--dataset", f"sqlite:{small_data}", "--out", str(out)]
-    with (tmp_path / "log").open("w") as log:
-        # It stops where it would save round 6, so that it is killed there however busy the machine is.
-        stopping = [str(signal.SIGSTOP.value), "checkpoint_6.safetensors", *command]
-        process = forks.start(KILLED, stopping, stdout=log.fileno(), stderr=log.fileno())
-    deadline = time.monotonic() + 300
-    while psutil.Process(process.pid).status() != psutil.STATUS_STOPPED:
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-    assert len(rows(out / names.METRICS)) == 5
-    workers = psutil.Process(process.pid).children()
-    process.send_signal(signal.SIGKILL)
-    process.wait(timeout=100)
-    assert not (out / names.SUMMARY).exists()
-    _, alive = psutil.wait_procs(workers, timeout=100)
-    assert alive == []
-    left = [out / name / ".0.tff-mf.tmp" for name in (".", "checkpoints")]
-    for path in left:
-        path.write_bytes(b"keys")
-    finished = invoke(*command, "--resume")
-    assert finished.exit_code == 0, finished.output
-    # With the keys in them, the noise could be removed from the models.
-    assert list((out / names.CHECKPOINTS).iterdir()) == []
-    assert not left[0].exists()
-    assert_same_files(out, whole[1])
+# One sentence of a client: the order of more is random.
+REPEATABLE = [
+    *("--mechanism", "production:b100", "--noise-multiplier", "0.01", "--set", "insecure_seed=7", "--without-epsilon"),
+    *("--set", "max_examples=1", "--set", "batch_size=1", "--set", "server_momentum=0.5"),
+]
+
+
+def test_a_killed_run_is_resumed_to_the_end_of_a_whole_one(small_data, tmp_path, forks):
+    """Also where a process was killed before that left keys, with which the noise could be removed from the models."""
+    whole, folder = tmp_path / "whole", tmp_path / "run"
+    small_runs.trained(whole, small_data, REPEATABLE)
+    small_runs.killed(forks, folder, small_data, REPEATABLE)
+    for name in (".", names.CHECKPOINTS):
+        (folder / name / ".0.tff-mf.tmp").write_bytes(b"keys")
+    small_runs.trained(folder, small_data, [*REPEATABLE, "--resume"])
+    assert list((folder / names.CHECKPOINTS).iterdir()) == []
+    assert not (folder / ".0.tff-mf.tmp").exists()
+    # All but the time that rounds took, and the attempts that were given up.
+    assert set(took_part(folder)) == set(took_part(whole))
+    of_both = [[{**row, "seconds": None} for row in rows(each / names.METRICS)] for each in (folder, whole)]
+    assert of_both[0] == of_both[1]
+    assert len(of_both[0]) == small_runs.ROUNDS

@@ -149,14 +149,6 @@ def test_a_plan_is_made_whenever_one_exists_and_never_breaks_the_schema(populati
     assert plan.observed() == sampling.ObservedParticipation(min_sep=min(apart, default=None), max_participations=most)
 
 
-def test_clients_keep_their_place_in_an_epoch():
-    fixed = tff_mf.FixedEpoch(min_sep=3, max_participations=2)
-    arguments = {"client_ids": list("abcdef"), "participation": fixed}
-    assert sampling.CohortPlan(**arguments, indices=np.array([[0], [1], [2], [0]])).participation == fixed
-    with pytest.raises(InputValueError, match=r"in rounds 0, 4, .*FixedEpoch"):
-        sampling.CohortPlan(**arguments, indices=np.array([[0], [1], [2], [3], [0]]))
-
-
 @pytest.mark.parametrize("indices", [[[0], [0]], [[0, 0]]])
 def test_no_plan_breaks_its_schema(indices):
     with pytest.raises(InputValueError, match="indices"):

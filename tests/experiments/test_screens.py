@@ -13,7 +13,7 @@ from tff_mf.experiments import cli
 from tff_mf.experiments.output import console
 from tff_mf.numerics import digits
 
-from .shared import invoke, printed, result_of
+from .shared import printed, result_of
 
 DOCS = pathlib.Path(__file__).resolve().parents[2] / "docs"
 SETTING = "--rounds 24 --min-sep 6 --max-participations 4"
@@ -49,21 +49,6 @@ def test_copied_figures_are_safe(name, tmp_path, monkeypatch):
         assert exact[figure] <= value <= exact[figure] * 1.001 + 1e-3, figure
     if "effective_noise_multiplier" in exact:
         assert float(lines["effective σ"]) <= exact["effective_noise_multiplier"]
-
-
-@pytest.mark.parametrize("name", ["account", "calibrate"])
-def test_no_figure_states_an_epsilon_that_the_statement_refuses(name, tmp_path, monkeypatch):
-    """δ is 1 / population or more."""
-    monkeypatch.chdir(tmp_path)
-    arguments = [*COMMANDS[name], "--delta", "0.01", *([] if name == "calibrate" else ["--population", "100"])]
-    refused = invoke(*arguments)
-    assert refused.exit_code == 1
-    text = refused.stdout
-    assert "NO ε CAN BE STATED" in text
-    figures = dict(re.findall(r"^(\S.*?)  +(.+)$", text, re.M))
-    assert {value for label, value in figures.items() if "ε" in label} == {"not stated"}
-    assert figures["noise multiplier σ"] != "not stated"
-    assert result_of(*arguments)["epsilon"] is None
 
 
 @given(st.floats(5e-324, 1e300), st.integers(1, 12))

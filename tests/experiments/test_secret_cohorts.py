@@ -1,8 +1,6 @@
 """Runs whose cohorts are secret: nothing shows them, and they state the amplified ε, also killed and resumed."""
 
 import json
-import pathlib
-import shutil
 
 import pytest
 
@@ -72,15 +70,6 @@ def ended(small_data, tmp_path_factory, forks):
 
 def test_a_killed_run_goes_on_with_the_same_groups_and_shows_nobody(ended, small_data):
     check(ended, "balls-in-bins", small_data)
-
-
-def test_the_secret_is_deleted_if_the_end_of_the_run_was_interrupted(ended, tmp_path):
-    folder = pathlib.Path(shutil.copytree(ended, tmp_path / "run"))
-    left = folder / names.CHECKPOINTS / names.COHORTS
-    left.write_bytes(b"secret")
-    with pytest.raises(tff_mf.InputError, match="has ended"):
-        folders.resumable_folder(folder)
-    assert not left.exists()
 
 
 REFUSED = [

@@ -109,6 +109,10 @@ def test_commands_state_and_refuse_in_the_same_words(name, delta, refused):
         assert ("NO ε CAN BE STATED: delta: " in text) == refused
         assert ("at δ=1e-06 per client (central DP, zero-out), all 40 models" in text) != refused
         assert ("ε≤" in text) != refused
+        if refused and not more:
+            figures = dict(re.findall(r"^(\S.*?)  +(.+)$", done.stdout, re.M))
+            assert {value for label, value in figures.items() if "ε" in label} == {"not stated"}
+            assert figures["noise multiplier σ"] != "not stated"
 
 
 def test_commands_say_why_epsilon_is_infinite_on_a_grid():

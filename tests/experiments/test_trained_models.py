@@ -56,15 +56,14 @@ class Jitter(layers.Layer):
 
 
 class OwnModel(tff.learning.models.VariableModel):
-    """A model of TFF without Keras, whose moving average is, or is not, in its list of variables."""
+    """A model of TFF without Keras, whose moving average is not in its list of variables."""
 
-    def __init__(self, *, listed, steps=0.1):
+    def __init__(self, steps=0.1):
         self._weights, self._seen = tf.Variable(tf.zeros([16, 1])), tf.Variable(0, trainable=False)
-        self._average, self._listed = tf.Variable(0.0, trainable=False, name="average"), listed
-        self._steps = steps
+        self._average, self._steps = tf.Variable(0.0, trainable=False, name="average"), steps
 
     trainable_variables = property(lambda self: [self._weights])
-    non_trainable_variables = property(lambda self: [self._average] if self._listed else [])
+    non_trainable_variables = property(lambda self: [])
     local_variables = property(lambda self: [self._seen])
     input_spec = property(lambda self: SPEC)
 
@@ -98,8 +97,7 @@ REFUSED = {
         "moving_mean",
     ),
     "a layer of one's own": (of_keras(MovingAverage), "average"),
-    "a model of one's own": (lambda: OwnModel(listed=True), "average"),
-    "a variable that the model does not list": (lambda: OwnModel(listed=False), "average"),
+    "a variable that the model does not list": (OwnModel, "average"),
 }
 TAKEN = {
     "frozen statistics": (of_keras(lambda: layers.BatchNormalization(trainable=False)), 17),
@@ -109,7 +107,7 @@ TAKEN = {
     ),
     "group normalization": (of_keras(lambda: layers.GroupNormalization(groups=1)), 19),
     "random layers": (of_keras(lambda: layers.Dropout(0.5), layers.RandomFlip, Jitter), 17),
-    "a model of one's own": (lambda: OwnModel(listed=True, steps=0), 16),
+    "a model of one's own": (lambda: OwnModel(steps=0), 16),
 }
 
 

@@ -1,7 +1,5 @@
 """Runs on Flower on a grid: integers of nodes, exact sums, integer noise, and what their files say of it."""
 
-import json
-
 import numpy as np
 import pytest
 from flwr.app import ConfigRecord, Context, Message, RecordDict
@@ -9,7 +7,7 @@ from flwr.clientapp import ClientApp
 from flwr.clientapp.mod import fixedclipping_mod
 
 import tff_mf
-from tff_mf.experiments import flower, reports
+from tff_mf.experiments import flower
 from tff_mf.experiments.flower import clipping, mods
 from tff_mf.experiments.runs import ledger
 from tff_mf.experiments.runs.names import LEDGER
@@ -21,11 +19,9 @@ from .fleet import (
     CLIP,
     COHORT,
     NAMES,
-    NODES,
     ROUNDS,
     Fleet,
     arrays_of,
-    counts,
     flat,
     in_integers,
     plan_of,
@@ -56,23 +52,6 @@ def test_a_cohort_without_integers_stops_the_run_before_its_round_is_released(tm
 
 def exact_square(leaves):
     return sum(int(value) ** 2 for leaf in leaves for value in np.ravel(leaf))
-
-
-def test_the_default_is_the_grid_of_train_and_its_report_is_clean(tmp_path):
-    plan = plan_of().for_model(15)
-    assert plan.grid == tff_mf.Grid.auto(dimension=15, max_clients=1000) == tff_mf.Grid(bits=BITS, max_clients=1000)
-    with opened(tmp_path, population=NODES) as strategy:
-        strategy.start(Fleet(NAMES, in_integers))
-        report = strategy.end()
-    assert reports.check(tmp_path).problems == []
-    assert "ε" in report.headline
-    # What the integers cost is in the guarantee.
-    assert report.claim.tail > 0
-    assert report.planned.mu == plan.guarantee.mu
-    assert plan.epsilon > plan_of().epsilon
-    begun = json.loads((tmp_path / "plan.json").read_text())
-    assert (begun["grid"], begun["dimension"]) == ({"bits": BITS, "max_clients": 1000}, 15)
-    assert counts(tmp_path)[ROUNDS].clipped == 0
 
 
 def test_released_models_are_exact_integers_of_the_definition(tmp_path):

@@ -84,6 +84,20 @@ def test_cohorts_that_are_logged_are_those_of_the_sampling_and_amplify_nothing(t
     secret_runs.check_logged(tmp_path, plan, cohorts)
 
 
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"nodes": None}, "give the identities of all nodes"),
+        ({"nodes": EVERYBODY[:-1]}, "nodes are 11, and the plan is for population=12"),
+    ],
+)
+def test_what_no_secret_run_can_have_is_refused(tmp_path, changes, message):
+    refused = pytest.raises(InputValueError, match=message)
+    with refused, opened(tmp_path, plan_of("balls-in-bins"), **changes):
+        pass
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_secret_cohort_is_whoever_is_connected_of_it_and_refused_replies_stop_nothing(tmp_path):
     plan = plan_of("balls-in-bins")
     whole, half = Fleet(NAMES, trained), Fleet(NAMES[::2], lambda name, arrays, config: {"w": arrays["w"]})
@@ -102,36 +116,3 @@ def test_a_round_of_a_secret_cohort_lasts_as_long_whoever_is_in_it(tmp_path, mon
     with opened(tmp_path, plan_of("poisson")) as strategy:
         strategy.start(Fleet(NAMES, trained), evaluate_fn=lambda number, arrays: times.append(clock.now))
     assert len({round(later - sooner, 9) for sooner, later in zip([0.0, *times], times, strict=False)}) == 1
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"nodes": None}, "give the identities of all nodes"),
-        ({"nodes": EVERYBODY[:-1]}, "nodes are 11, and the plan is for population=12"),
-    ],
-)
-def test_what_no_secret_run_can_have_is_refused(tmp_path, changes, message):
-    with (
-        pytest.raises(InputValueError, match=message),
-        opened(tmp_path, plan_of("balls-in-bins"), **changes),
-    ):
-        pass
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_resumed_run_needs_its_key_its_nodes_and_its_sampling(tmp_path):
-    plan = plan_of("balls-in-bins")
-    with opened(tmp_path, plan) as strategy:
-        strategy.start(Fleet(NAMES, trained), num_rounds=1)
-    others = [*EVERYBODY[:-1], "key-" + 64 * "0"]
-    for again, nodes in (
-        (plan, others),
-        (plan_of("balls-in-bins", secret=False), EVERYBODY),
-        (plan_of("cyclic-poisson"), EVERYBODY),
-    ):
-        with pytest.raises(InputValueError), opened(tmp_path, again, nodes=nodes):
-            pass
-    (tmp_path / names.CHECKPOINTS / names.COHORTS).unlink()
-    with pytest.raises(InputValueError, match="is lost"), opened(tmp_path, plan):
-        pass

@@ -7,7 +7,6 @@ Floats that are recomputed differ between them in last bits. A test runs a funct
 Arguments and results are pickled. A child is a new process: libraries read these variables when they are loaded.
 """
 
-import dataclasses
 import functools
 import importlib.util
 import os
@@ -36,40 +35,21 @@ _NEEDED = {"SkylakeX": "AVX512_SKX", "Haswell": "AVX2", "Zen": "AVX2"}
 _ALWAYS = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Environment:
-    """What differs from this process.
-
-    Attributes:
-        variables: Environment variables.
-        umask: The process's umask; `None` for that of this process.
-    """
-
-    variables: Mapping[str, str]
-    umask: int | None = None
-
-
-ENVIRONMENTS: Mapping[str, Environment] = {
+# What differs from this process, as environment variables.
+ENVIRONMENTS: Mapping[str, Mapping[str, str]] = {
     # With the kernels that libraries choose on this machine.
-    "machine": Environment(variables={}),
-    "haswell": Environment(variables={"OPENBLAS_CORETYPE": "Haswell"}),
-    "skylakex": Environment(variables={"OPENBLAS_CORETYPE": "SkylakeX"}),
-    "zen": Environment(variables={"OPENBLAS_CORETYPE": "Zen"}),
-    "nehalem": Environment(variables={"OPENBLAS_CORETYPE": "Nehalem"}),
-    "prescott": Environment(variables={"OPENBLAS_CORETYPE": "Prescott"}),
-    "no-avx512": Environment(variables={"NPY_DISABLE_CPU_FEATURES": _AVX512}),
-    "no-avx2": Environment(variables={"NPY_DISABLE_CPU_FEATURES": f"{_AVX512} AVX2 FMA3"}),
-    "no-onednn": Environment(variables={"TF_ENABLE_ONEDNN_OPTS": "0"}),
-    "two-threads": Environment(variables={"OPENBLAS_NUM_THREADS": "2", "OMP_NUM_THREADS": "2"}),
-    "locale": Environment(variables={"LANG": "C", "LC_ALL": "C", "TZ": "Pacific/Chatham"}),
-    "private": Environment(variables={}, umask=0o077),
-    "oldest": Environment(
-        variables={
-            "OPENBLAS_CORETYPE": "Prescott",
-            "NPY_DISABLE_CPU_FEATURES": f"{_AVX512} AVX2 FMA3",
-            "TF_ENABLE_ONEDNN_OPTS": "0",
-        }
-    ),
+    "machine": {},
+    "haswell": {"OPENBLAS_CORETYPE": "Haswell"},
+    "skylakex": {"OPENBLAS_CORETYPE": "SkylakeX"},
+    "zen": {"OPENBLAS_CORETYPE": "Zen"},
+    "no-avx512": {"NPY_DISABLE_CPU_FEATURES": _AVX512},
+    "two-threads": {"OPENBLAS_NUM_THREADS": "2", "OMP_NUM_THREADS": "2"},
+    "locale": {"LANG": "C", "LC_ALL": "C", "TZ": "Pacific/Chatham"},
+    "oldest": {
+        "OPENBLAS_CORETYPE": "Prescott",
+        "NPY_DISABLE_CPU_FEATURES": f"{_AVX512} AVX2 FMA3",
+        "TF_ENABLE_ONEDNN_OPTS": "0",
+    },
 }
 
 
@@ -91,7 +71,7 @@ def variables(name: str) -> Mapping[str, str]:
     with which a process would be killed: it then has those of this machine.
     """
     found = {key: value for key, value in os.environ.items() if key not in _CLEARED}
-    found |= {**_ALWAYS, **ENVIRONMENTS[name].variables}
+    found |= {**_ALWAYS, **ENVIRONMENTS[name]}
     if _NEEDED.get(found.get("OPENBLAS_CORETYPE", ""), "") not in {"", *_features()}:
         del found["OPENBLAS_CORETYPE"]
     disabled = found.get("NPY_DISABLE_CPU_FEATURES")
@@ -102,11 +82,9 @@ def variables(name: str) -> Mapping[str, str]:
 
 def start(name: str, command: list[str], **options: Any) -> subprocess.CompletedProcess[bytes]:
     """Runs a command in an environment; its output goes to files, as workers of TFF keep pipes open (fact 2)."""
-    umask = ENVIRONMENTS[name].umask
-    own = {} if umask is None else {"umask": umask}
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as error:
         done = subprocess.run(
-            command, env=dict(variables(name)), stdout=out, stderr=error, stdin=subprocess.DEVNULL, **own, **options
+            command, env=dict(variables(name)), stdout=out, stderr=error, stdin=subprocess.DEVNULL, **options
         )
         out.seek(0)
         error.seek(0)
