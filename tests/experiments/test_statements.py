@@ -20,7 +20,7 @@ from tff_mf.experiments.runs import folders, statements
 from tff_mf.experiments.runs.statements import Reason
 from tff_mf.numerics import digits
 
-from .shared import invoke, small_settings
+from .shared import invoke, small_settings, write_sentences
 
 OWN = {
     "guarantee": tff_mf.Guarantee(mu=0.5),
@@ -173,14 +173,19 @@ def test_a_printed_epsilon_is_never_smaller(value):
     assert value <= float(digits.rounded_up(value)) <= value + 0.0011 + 1e-9 * value
 
 
-def test_a_report_says_whether_clients_of_the_evaluation_train(tmp_path):
+def test_a_report_says_whether_clients_of_the_evaluation_train(tmp_path, small_data):
     """StackOverflow's users write before and after 2018, which is how its splits are made."""
-    of_both = training.measured_on(["c1", "c3"], ["d1", "c3"])
+    plan = tff_mf.plan(**PLAN, noise_multiplier=3.0, delta=1e-6)
+    sizes = {**{(f"c{number}", "train"): 2 for number in range(8)}, ("c1", "heldout"): 2, ("d", "test"): 2}
+    write_sentences(tmp_path / "data", sizes, lambda: "the one of them")
+    of_both, of_others = (
+        training.Prepared(small_settings(plan), plan, data).measured_on for data in (tmp_path / "data", small_data)
+    )
     run_folders.start(tmp_path, released_without_noise=[{"name": "metrics of evaluation", "of": of_both}])
     reports.write(tmp_path, realised=False)
     said = "Released without noise: metrics of evaluation, of other sentences of clients that train"
     assert said in (tmp_path / "planned.md").read_text()
-    assert training.measured_on(["c1", "c3"], ["d1"]) == "clients that do not train"
+    assert of_others == "clients that do not train"
 
 
 RUN = [
