@@ -21,8 +21,6 @@ _COMMON, _LEAST_COMMON = 0.999, 1e-8
 _DEGREE, _LESS, _MOST_BINS = 4, 2, 512
 # Points at which the linear program compares, and points between which the result is verified.
 _FEW, _MANY = 500, 8000
-# Larger moments overflow.
-_LARGEST_VARIANCE = 60.0
 # Probability, as a share of δ, of the smallest values of Z.
 _SHARE_BELOW = 1e-4
 _TOLERANCE = 1e-4
@@ -98,9 +96,7 @@ class Moments:
 
     @classmethod
     def of(cls, pair: Pair) -> "Moments | None":
-        """Returns the moments, or `None` if they are too large or too small to compute with."""
-        if np.max(pair.variances) > _LARGEST_VARIANCE:
-            return None
+        """Returns the moments, for variances of at most 60, or `None` if they are too small to compute with."""
         degree = _DEGREE if pair.bins <= _MOST_BINS else _LESS
         values, errors = central_moments(pair.covariance, rounding=pair.rounding, highest=degree)
         if not values[2] > 1e-14:

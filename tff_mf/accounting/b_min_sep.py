@@ -20,6 +20,7 @@ from tff_mf.mechanisms import Mechanism
 from tff_mf.numerics import gaussian
 from tff_mf.problem.draws import Cohorts, Draws
 from tff_mf.problem.participation import MinSep, Participation
+from tff_mf.sensitivities import sums
 
 _MOMENTS = "moments of b-min-sep sampling"
 _MOST_ENTRIES = 2**24
@@ -220,10 +221,8 @@ class BMinSepRun(SecretRun):
 
     def unamplified_mu(self, columns: np.ndarray, sigma: float) -> float:
         """Returns μ of a client whose rounds are known: rounds that are b apart share no row of C."""
-        squares, best = np.sum(columns**2, axis=1), np.zeros(len(columns) + self.chain.min_sep)
-        for t in range(len(columns) - 1, -1, -1):
-            best[t] = max(best[t + 1], squares[t] + best[t + self.chain.min_sep])
-        return gaussian.mu_of(math.sqrt(best[0]) * (1 + _ENTRY_ERROR), sigma)
+        best = sums.largest_sum(np.sum(columns**2, axis=1), min_sep=self.chain.min_sep, max_participations=len(columns))
+        return gaussian.mu_of(math.sqrt(best) * (1 + _ENTRY_ERROR), sigma)
 
     def ideal(self, sigma: float, delta: float, *, change: float) -> Level:
         # No entry of C̃ is larger by more than the change of its column, and it is 0 where C has 0: inner products grow

@@ -29,10 +29,7 @@ def diagonals_of(mechanism: Mechanism, rounds: int) -> np.ndarray:
         column = mechanism.coefficients(validation.listable(rounds))
         diagonals = matrices.shaped("coefficients", column, (rounds,))[:, np.newaxis]
     elif isinstance(mechanism, BandedMechanism):
-        values = mechanism.diagonals(validation.listable(rounds))
-        diagonals = np.array(matrices.shaped("diagonals", values, (mechanism.bands, rounds))[:rounds])
-        for offset, diagonal in enumerate(diagonals):
-            diagonal[rounds - offset :] = 0
+        diagonals = mechanism.checked_diagonals(rounds)
     else:
         matrix = matrices.shaped("encoder", mechanism.encoder(validation.dense(rounds)), (rounds, rounds))
         bands = 1 + int(np.max(np.subtract(*np.nonzero(matrix)), initial=0))

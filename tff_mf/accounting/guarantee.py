@@ -43,7 +43,6 @@ class Level:
         failure: Probability that the certificate is wrong; 0 unless it is by sampling.
         samples: Number of samples that were drawn.
         estimate: An estimate of ε, or of δ if that was asked for, without a certificate.
-        seconds: Time that it took.
     """
 
     epsilon: float
@@ -54,7 +53,6 @@ class Level:
     failure: float = 0.0
     samples: int = 0
     estimate: float | None = None
-    seconds: float = 0.0
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -5,7 +5,6 @@ import dataclasses
 import functools
 import math
 import sys
-import time
 import typing
 from collections.abc import Callable
 
@@ -409,8 +408,7 @@ def _stored(compute: Callable[[float], Level], key: tuple[object, ...], number: 
     """Returns the level at this δ or ε, which is computed once."""
     key = (*key, number)
     if key not in _LEVELS:
-        began = time.perf_counter()
-        _store(key, dataclasses.replace(compute(number), seconds=time.perf_counter() - began))
+        _store(key, compute(number))
     return _LEVELS[key]
 
 

@@ -25,6 +25,40 @@ def lower_toeplitz(column: np.ndarray) -> np.ndarray:
     return windows[:, ::-1].copy()
 
 
+def of_diagonals(diagonals: np.ndarray) -> np.ndarray:
+    """Returns the lower-triangular matrix with these diagonals, from the main one down, float64 `[rounds, rounds]`.
+
+    Example:
+        >>> of_diagonals(np.array([[1.0, 2.0], [3.0, 9.0]]))
+        array([[1., 0.],
+               [3., 2.]])
+    """
+    rounds = diagonals.shape[1]
+    matrix = np.zeros((rounds, rounds))
+    for offset, diagonal in enumerate(diagonals[:rounds]):
+        np.fill_diagonal(matrix[offset:], diagonal)
+    return matrix
+
+
+def numbers(name: str, values: object) -> np.ndarray:
+    """Returns a float64 copy of a matrix of finite numbers.
+
+    Example:
+        >>> numbers("matrix", [[1, 2]])
+        array([[1., 2.]])
+    """
+    array = np.asarray(values)
+    if array.dtype.kind not in "fiu":
+        raise InputTypeError(f"{name} of type {array.dtype} must hold numbers.")
+    if array.ndim != 2 or 0 in array.shape:
+        raise InputValueError(f"{name} of shape {array.shape} must have two axes of nonzero length.")
+    # Adding 0 makes zeros positive: equal mechanisms must hash and save alike.
+    copy = array.astype(np.float64) + 0.0
+    if not np.all(np.isfinite(copy)):
+        raise InputValueError(f"{name} holds NaN or infinity; all its entries must be finite.")
+    return copy
+
+
 def shaped(name: str, array: object, shape: tuple[int, ...]) -> np.ndarray:
     """Returns what a method of a mechanism returned, if it is a float64 array of the documented shape.
 

@@ -359,12 +359,16 @@ class BandedMechanism(Mechanism):
         Entries with t + i ≥ rounds belong to no row and are ignored.
         """
 
+    def checked_diagonals(self, rounds: int) -> np.ndarray:
+        """Returns the diagonals down to the last one that is not all zero, and 0 below the last row of C."""
+        claimed = matrices.shaped("diagonals", self.diagonals(validation.listable(rounds)), (self.bands, rounds))
+        diagonals = np.array(claimed[:rounds])
+        for offset, diagonal in enumerate(diagonals):
+            diagonal[rounds - offset :] = 0
+        return diagonals[: 1 + int(np.max(np.flatnonzero(diagonals.any(axis=1)), initial=0))]
+
     def encoder(self, rounds: int) -> np.ndarray:
-        rounds = validation.dense(self.check(rounds))
-        matrix = np.zeros((rounds, rounds))
-        for offset, diagonal in enumerate(self.diagonals(rounds)[:rounds]):
-            np.fill_diagonal(matrix[offset:], diagonal)
-        return matrix
+        return matrices.of_diagonals(self.diagonals(validation.dense(self.check(rounds))))
 
     def inverse(self, rounds: int) -> np.ndarray:
         return in_order.solve(self.encoder(rounds), np.eye(rounds))

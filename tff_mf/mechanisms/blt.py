@@ -16,7 +16,7 @@ from tff_mf.base.errors import InputValueError
 from tff_mf.mechanisms import series
 from tff_mf.mechanisms._mechanism import Mechanism, OptimizedFor, ToeplitzMechanism
 from tff_mf.mechanisms.grid import GridBounds, Linear
-from tff_mf.mechanisms.recursion import NEW, Recursion
+from tff_mf.mechanisms.recursion import NEW, Case, Entry, Recursion, first_line
 from tff_mf.mechanisms.series import geometric_sum, weighted_geometric_sum
 from tff_mf.problem.participation import MinSep
 
@@ -245,7 +245,14 @@ class ScaledBLT(Mechanism):
         return dataclasses.replace(self, theta=blt.theta, omega=blt.omega, scales=series.float32(self.scales))
 
     def recursion(self) -> Recursion:
-        return self.blt.recursion().with_scaled_columns(np.array(self.scales))
+        """The BLT's, whose n_t is divided by d_t; its rows of memory get n_t times d_t."""
+        scales, last = np.array(self.scales), 1 + self.buffers
+        # 1/d_t, whose product with s may be rounded down; ω/d_t; and d_t.
+        table = np.column_stack([(1 + 2.0**-50) / scales, np.divide.outer(self.omega, scales).T, scales])
+        past = tuple((buffer, Entry(1 + buffer)) for buffer in range(self.buffers))
+        after = tuple(((buffer, decay), (NEW, Entry(last))) for buffer, decay in enumerate(self.theta))
+        case = Case(scale=Entry(0), past=past, after=after)
+        return Recursion(rows=self.buffers, cases=(case,), tables=(table,), line=first_line, rounds=len(scales))
 
 
 class SquaredErrors(NamedTuple):

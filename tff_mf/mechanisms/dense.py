@@ -7,7 +7,7 @@ from typing import ClassVar, Self
 import numpy as np
 
 from tff_mf.base import in_order, matrices, validation
-from tff_mf.base.errors import InputTypeError, InputValueError
+from tff_mf.base.errors import InputValueError
 from tff_mf.mechanisms._mechanism import Mechanism
 
 
@@ -63,16 +63,10 @@ class Dense(Mechanism):
 
 def _checked(matrix: object) -> np.ndarray:
     """Returns a read-only float64 copy."""
-    array = np.asarray(matrix)
-    if array.dtype.kind not in "fiu":
-        raise InputTypeError(f"matrix of type {array.dtype} must hold numbers.")
-    if array.ndim != 2 or array.shape[0] != array.shape[1] or not array.size:
-        raise InputValueError(f"matrix of shape {array.shape} must be square, with one row and one column per round.")
-    validation.dense(len(array))
-    # Adding 0 makes zeros positive: equal mechanisms must hash and save alike.
-    copy = array.astype(np.float64) + 0.0
-    if not np.all(np.isfinite(copy)):
-        raise InputValueError("matrix holds NaN or infinity; all its entries must be finite.")
+    copy = matrices.numbers("matrix", matrix)
+    if copy.shape[0] != copy.shape[1]:
+        raise InputValueError(f"matrix of shape {copy.shape} must be square, with one row and one column per round.")
+    validation.dense(len(copy))
     if np.any(np.triu(copy, 1)):
         raise InputValueError("matrix must be lower-triangular: the noise of a round cannot depend on later rounds.")
     smallest = int(np.argmin(np.diagonal(copy)))

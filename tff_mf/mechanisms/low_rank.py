@@ -6,7 +6,7 @@ from typing import ClassVar, Self
 import numpy as np
 
 from tff_mf.base import in_order, matrices, validation
-from tff_mf.base.errors import InputTypeError, InputValueError
+from tff_mf.base.errors import InputValueError
 from tff_mf.mechanisms._mechanism import Mechanism
 from tff_mf.mechanisms.recursion import DRAWN, NEW, Case, Entry, Recursion, first_line
 
@@ -37,8 +37,8 @@ class BandedPlusLowRank(Mechanism):
     right: np.ndarray
 
     def __post_init__(self) -> None:
-        diagonals = _numbers("diagonals", self.diagonals)
-        left, right = _numbers("left", self.left), _numbers("right", self.right)
+        diagonals = matrices.numbers("diagonals", self.diagonals)
+        left, right = matrices.numbers("left", self.left), matrices.numbers("right", self.right)
         offsets, rounds = diagonals.shape
         if offsets > rounds:
             raise InputValueError(f"diagonals of shape {diagonals.shape} must be no more than the {rounds} rounds.")
@@ -109,17 +109,3 @@ class BandedPlusLowRank(Mechanism):
 
         case = Case(scale=Entry(0), past=past, after=(*after, ((last, 1.0), (NEW, 1.0))))
         return Recursion(rows=last + 1, cases=(case,), tables=(table,), line=first_line, rounds=self.max_rounds)
-
-
-def _numbers(name: str, values: object) -> np.ndarray:
-    """Returns a float64 copy."""
-    array = np.asarray(values)
-    if array.dtype.kind not in "fiu":
-        raise InputTypeError(f"{name} of type {array.dtype} must hold numbers.")
-    if array.ndim != 2 or 0 in array.shape:
-        raise InputValueError(f"{name} of shape {array.shape} must have two axes of nonzero length.")
-    # Adding 0 makes zeros positive: equal mechanisms must hash and save alike.
-    copy = array.astype(np.float64) + 0.0
-    if not np.all(np.isfinite(copy)):
-        raise InputValueError(f"{name} holds NaN or infinity; all its numbers must be finite.")
-    return copy

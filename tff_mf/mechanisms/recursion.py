@@ -176,46 +176,6 @@ class Recursion:
         case = Case(scale=float(scale), past=tuple(enumerate(map(float, past))), after=sums)
         return cls(rows=len(after), cases=(case,))
 
-    def with_scaled_columns(self, scales: np.ndarray) -> "Recursion":
-        """Returns the recursion of C·diag(scales) for the C of this one, whose rounds must be of one case.
-
-        Its n_t is the n_t of C divided by scale t. Rows of memory are those of C, so that they get n_t times scale t.
-
-        Args:
-            scales: Above 0, float64 `[rounds]`.
-        """
-        assert len(self.cases) == 1
-        assert self.line is None
-        assert self.cases[0].product is None
-        # Weights and whether they are multiplied or divided, by their places in the line of a round.
-        places: dict[tuple[float, int], Entry] = {}
-
-        def entry(weight: Weight, power: int) -> Entry:
-            assert isinstance(weight, float)
-            return places.setdefault((weight, power), Entry(len(places)))
-
-        def row(terms: int | Terms) -> int | Terms:
-            if isinstance(terms, int):
-                return terms
-            return tuple((source, entry(weight, 1) if source in (NEW, PAST) else weight) for source, weight in terms)
-
-        (case,) = self.cases
-        assert isinstance(case.scale, float)
-        scaled = Case(
-            # The quotient, and the product with s, may be rounded down.
-            scale=entry(case.scale * (1 + 2.0**-50), -1),
-            past=tuple((source, entry(weight, -1)) for source, weight in case.past),
-            after=tuple(map(row, case.after)),
-        )
-        table = np.stack([weight * scales if power > 0 else weight / scales for weight, power in places], axis=1)
-        return Recursion(
-            rows=self.rows,
-            cases=(scaled,),
-            tables=(table, *self.tables),
-            line=first_line,
-            rounds=len(scales),
-        )
-
     @property
     def draws_once(self) -> bool:
         """Whether it remembers nothing but n of earlier rounds, and no draw, so that a grid can run it."""

@@ -107,13 +107,9 @@ class Tree(Mechanism):
         return np.diff(decoder, axis=0, prepend=0.0)
 
     def _over_forest(self, factor: Callable[[int], np.ndarray]) -> np.ndarray:
-        matrix = np.zeros((self.rounds, self.rounds))
-        begin = 0
-        for height in forest(self.rounds):
-            end = begin + 2**height
-            matrix[begin:end, begin:end] = factor(height)
-            begin = end
-        return matrix
+        from scipy.linalg import block_diag
+
+        return block_diag(*map(factor, forest(self.rounds)))
 
     def cast_to_float32(self) -> Self:
         return self
@@ -289,7 +285,9 @@ def full_encoder(height: int, alpha: float = 0.0) -> np.ndarray:
         return np.array([[math.sqrt(1 + alpha)]])
     left, right, coupling = full_split(height, alpha)
     after = full_encoder(height - 1, right)
-    return _lower(full_encoder(height - 1, left), coupling * in_order.sums(after)[:, np.newaxis], after)
+    before = full_encoder(height - 1, left)
+    corner = np.broadcast_to(coupling * in_order.sums(after)[:, np.newaxis], after.shape)
+    return np.block([[before, np.zeros_like(before)], [corner, after]])
 
 
 def full_inverse(height: int, alpha: float = 0.0) -> np.ndarray:
@@ -298,7 +296,8 @@ def full_inverse(height: int, alpha: float = 0.0) -> np.ndarray:
         return np.array([[1 / math.sqrt(1 + alpha)]])
     left, right, coupling = full_split(height, alpha)
     before = full_inverse(height - 1, left)
-    return _lower(before, -coupling * in_order.sums(before.T), full_inverse(height - 1, right))
+    corner = np.broadcast_to(-coupling * in_order.sums(before.T), before.shape)
+    return np.block([[before, np.zeros_like(before)], [corner, full_inverse(height - 1, right)]])
 
 
 def online_weight(height: int) -> float:
@@ -381,12 +380,3 @@ def vanilla_decoder(rounds: int) -> np.ndarray:
         ends = np.cumsum([2**height for height in forest(done)])
         decoder[done - 1, ends - 1] = 1
     return decoder
-
-
-def _lower(first: np.ndarray, corner: np.ndarray, second: np.ndarray) -> np.ndarray:
-    size = len(first)
-    matrix = np.zeros((2 * size, 2 * size))
-    matrix[:size, :size] = first
-    matrix[size:, :size] = corner
-    matrix[size:, size:] = second
-    return matrix

@@ -65,13 +65,8 @@ def by_structure(mechanism: Mechanism, rounds: int, participation: Participation
 @by_structure.register
 def _of_diagonals(mechanism: BandedMechanism, rounds: int, participation: Participation) -> SensitivityResult:
     """Goes by the diagonals that are not all zero, whatever the mechanism says of its bands."""
-    claimed = mechanism.diagonals(validation.listable(rounds))
-    diagonals = np.array(matrices.shaped("diagonals", claimed, (mechanism.bands, rounds))[:rounds])
-    for offset, diagonal in enumerate(diagonals):
-        diagonal[rounds - offset :] = 0
-    diagonals, scale = scaled(mechanism, diagonals)
-    bands = 1 + int(np.max(np.nonzero(np.any(diagonals, axis=1))[0], initial=0))
-    return enlarged(_of_bands(diagonals[:bands], participation), scale)
+    diagonals, scale = scaled(mechanism, mechanism.checked_diagonals(rounds))
+    return enlarged(_of_bands(diagonals, participation), scale)
 
 
 def of_matrix(matrix: np.ndarray, participation: Participation) -> SensitivityResult:
@@ -219,10 +214,8 @@ def _of_bands(diagonals: np.ndarray, participation: Participation) -> Sensitivit
             for apart in range(0, bands, participation.min_sep)
         )
         return fixed_epoch(gram, participation, lambda pattern: _sum_of_bands(diagonals, pattern))
-    matrix = np.zeros((validation.dense(rounds),) * 2)
-    for offset, diagonal in enumerate(diagonals):
-        np.fill_diagonal(matrix[offset:], diagonal)
-    return of_matrix(matrix, participation)
+    validation.dense(rounds)
+    return of_matrix(matrices.of_diagonals(diagonals), participation)
 
 
 def _sum_of_bands(diagonals: np.ndarray, pattern: range) -> np.ndarray:

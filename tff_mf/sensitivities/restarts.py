@@ -71,7 +71,12 @@ def restart_sensitivity(
         return _of_trees(mechanism, rounds, participation, every)
     bounds = [_by_counts(mechanism, rounds, participation, every)]
     if rounds <= _MOST_WHOLE_ROUNDS and type(mechanism) is not Tree:
-        whole = general.of_matrix(_block_diagonal(mechanism, rounds, every), participation)
+        # Imported here: it takes a good part of the import time of the package.
+        from scipy.linalg import block_diag
+
+        block = mechanism.encoder(every)
+        widths = [min(every, rounds - begin) for begin in range(0, rounds, every)]
+        whole = general.of_matrix(block_diag(*(block[:width, :width] for width in widths)), participation)
         bounds.insert(0, SensitivityResult(value=whole.value, exact=whole.exact, rule=f"all restarts, {whole.rule}"))
     return min(bounds, key=lambda bound: bound.value)
 
@@ -120,12 +125,3 @@ def _squares(mechanism: Mechanism, rounds: int, participation: Participation, mo
     counts = range(1, min(most, -(-rounds // participation.min_sep)) + 1)
     schemas = [schema_class(min_sep=participation.min_sep, max_participations=count) for count in counts]
     return [0.0, *(sensitivity(mechanism, rounds, schema) ** 2 for schema in schemas)]
-
-
-def _block_diagonal(mechanism: Mechanism, rounds: int, every: int) -> np.ndarray:
-    matrix = np.zeros((rounds, rounds))
-    block = mechanism.encoder(every)
-    for begin in range(0, rounds, every):
-        end = min(begin + every, rounds)
-        matrix[begin:end, begin:end] = block[: end - begin, : end - begin]
-    return matrix

@@ -25,9 +25,12 @@ def of_coefficients(mechanism: ToeplitzMechanism, rounds: int, participation: Pa
 
 def _of_column(column: np.ndarray, participation: Participation) -> SensitivityResult:
     if participation.max_participations == 1 or not np.any(column[participation.min_sep :]):
-        return _orthogonal(column, participation)
+        # The squared norms of orthogonal columns add up for any directions of the contributions. Column t is column 0,
+        # cut off after n − t entries, so that norms decrease to the right, and the earliest pattern is the worst.
+        squared = _earliest_squared_norms(column, participation)
+        return _result(squared, "orthogonal columns: root of the sum of their squared norms")
     if np.all(column >= 0) and np.all(column[1:] <= column[:-1]):
-        return _non_increasing(column, participation)
+        return _result(_earliest_square(column, participation), "non-increasing: McMahan et al. (2024), theorem 3.1")
     if sums_epochs(participation, len(column)):
         # The diagonals 0, b, 2b, … of CᵀC: running sums of products of coefficients that far apart.
         gram = (
@@ -37,8 +40,20 @@ def _of_column(column: np.ndarray, participation: Participation) -> SensitivityR
         return fixed_epoch(
             gram, participation, lambda pattern: earliest_pattern(column[: len(column) - pattern[0]], participation)
         )
-    bounds = (_majorant(column, participation), _cauchy_schwarz(column, participation))
-    return min(bounds, key=lambda bound: bound.value)
+    # For contributions u_t of norm at most 1 in the rounds t of a pattern π and M = LtToep(m), m_i = max over j ≥ i of
+    # |c_j|, ‖Cu‖² = Σ_{s,t∈π} (CᵀC)_st ⟨u_s, u_t⟩ ≤ Σ |CᵀC|_st ≤ Σ (|C|ᵀ|C|)_st ≤ Σ (MᵀM)_st = ‖M·1_π‖², entry by
+    # entry, since |⟨u_s, u_t⟩| ≤ 1 and |C| ≤ M. M meets the conditions of theorem 3.1.
+    majorant = _earliest_square(np.maximum.accumulate(np.abs(column)[::-1])[::-1], participation)
+    # ‖Cu‖² ≤ (Σ ‖column t of C‖)² ≤ k Σ ‖column t of C‖² over the t of a pattern.
+    cauchy_schwarz = participation.max_participations * _earliest_squared_norms(column, participation)
+    if majorant <= cauchy_schwarz:
+        rule = "theorem 3.1 of McMahan et al. (2024) for the non-increasing majorant"
+        return _result(majorant, f"upper bound: {rule}", exact=False)
+    return _result(cauchy_schwarz, "upper bound: Cauchy-Schwarz inequality over the columns", exact=False)
+
+
+def _result(squared: float, rule: str, *, exact: bool = True) -> SensitivityResult:
+    return SensitivityResult(value=float(np.sqrt(squared)), exact=exact, rule=f"Toeplitz, {rule}")
 
 
 def blt_sensitivity(mechanism: BLT, rounds: int, participation: Participation) -> SensitivityResult:
@@ -68,52 +83,6 @@ def sums_epochs(participation: Participation, rounds: int) -> TypeGuard[FixedEpo
     return isinstance(participation, FixedEpoch) and rounds * participation.max_participations <= _MOST_PRODUCTS
 
 
-def _orthogonal(column: np.ndarray, participation: Participation) -> SensitivityResult:
-    """Orthogonal columns: one participation, or no more bands than b.
-
-    The squared norms of the columns then add up for any directions of the contributions. Column t of a Toeplitz matrix
-    is column 0 cut off after n − t entries, so norms decrease to the right, and the earliest pattern is the worst.
-    """
-    return SensitivityResult(
-        value=float(np.sqrt(_earliest_squared_norms(column, participation))),
-        exact=True,
-        rule="Toeplitz, orthogonal columns: root of the sum of their squared norms",
-    )
-
-
-def _non_increasing(column: np.ndarray, participation: Participation) -> SensitivityResult:
-    """McMahan et al. (2024), theorem 3.1: the earliest pattern is the worst if c ≥ 0 and c never increases."""
-    return SensitivityResult(
-        value=_earliest_pattern_norm(column, participation),
-        exact=True,
-        rule="Toeplitz, non-increasing: McMahan et al. (2024), theorem 3.1",
-    )
-
-
-def _majorant(column: np.ndarray, participation: Participation) -> SensitivityResult:
-    """Theorem 3.1 for M = LtToep(m), m_i = max over j ≥ i of |c_j|, bounds any Toeplitz C.
-
-    Proof: for contributions u_t of norm at most 1 in the rounds t of a pattern π,
-    ‖Cu‖² = Σ_{s,t∈π} (CᵀC)_st ⟨u_s, u_t⟩ ≤ Σ |CᵀC|_st ≤ Σ (|C|ᵀ|C|)_st ≤ Σ (MᵀM)_st = ‖M·1_π‖²,
-    entry by entry, since |⟨u_s, u_t⟩| ≤ 1 and |C| ≤ M. M meets the conditions of the theorem.
-    """
-    majorant = np.maximum.accumulate(np.abs(column)[::-1])[::-1]
-    return SensitivityResult(
-        value=_earliest_pattern_norm(majorant, participation),
-        exact=False,
-        rule="Toeplitz, upper bound: theorem 3.1 of McMahan et al. (2024) for the non-increasing majorant",
-    )
-
-
-def _cauchy_schwarz(column: np.ndarray, participation: Participation) -> SensitivityResult:
-    """‖Cu‖² ≤ (Σ ‖column t of C‖)² ≤ k Σ ‖column t of C‖² over the t of a pattern, for any C."""
-    return SensitivityResult(
-        value=float(np.sqrt(participation.max_participations * _earliest_squared_norms(column, participation))),
-        exact=False,
-        rule="Toeplitz, upper bound: Cauchy-Schwarz inequality over the columns",
-    )
-
-
 def _earliest_squared_norms(column: np.ndarray, participation: Participation) -> float:
     """Returns the sum of the squared norms of the columns 0, b, …, (k − 1)b of LtToep(column).
 
@@ -124,8 +93,8 @@ def _earliest_squared_norms(column: np.ndarray, participation: Participation) ->
     return float(np.sum(columns * np.square(column)))
 
 
-def _earliest_pattern_norm(column: np.ndarray, participation: Participation) -> float:
-    return float(np.sqrt(np.sum(np.square(earliest_pattern(column, participation)))))
+def _earliest_square(column: np.ndarray, participation: Participation) -> float:
+    return float(np.sum(np.square(earliest_pattern(column, participation))))
 
 
 def earliest_pattern(column: np.ndarray, participation: Participation) -> np.ndarray:
