@@ -117,7 +117,7 @@ def finished(folder: pathlib.Path, **more: Any) -> reports.Report:
 
 def read_entries(folder: pathlib.Path) -> list[Entry]:
     """Returns the entries of a ledger."""
-    return [json.loads(line) for line in (folder / names.LEDGER).read_text().splitlines()]
+    return [json.loads(line) for line in (folder / names.LEDGER).read_bytes().splitlines()]
 
 
 def write_ledger(folder: pathlib.Path, entries: Iterable[Entry]) -> None:

@@ -1,12 +1,16 @@
-"""The ledger: what it keeps, what it refuses, and what it notices."""
+"""The ledger: what it keeps, what it refuses, and what it notices; its counts of devices' reports."""
 
 import itertools
 
 import msgspec
 import pytest
+import run_folders
 
 import tff_mf
-from tff_mf.experiments.runs.ledger import Begun, LedgerRecord, Released, open_ledger, read_ledger
+from tff_mf.experiments import reports
+from tff_mf.experiments.runs.ledger import Begun, LedgerRecord, Released, ReportCounts, open_ledger, read_ledger
+
+from .shared import critical
 
 NAMES = ("a,b", 'c"d', "e\nf", "", "g\rh", "\u2028", "\0", "ü")
 
@@ -162,3 +166,51 @@ def test_a_line_that_is_lost_is_noticed(path, line):
     path.write_text("".join(lines[:line] + lines[line + 1 :]))
     with pytest.raises(tff_mf.InputError, match="cannot be continued"), open_ledger(path):
         pass
+
+
+COUNTS = {"came": 3, "counted": 2, "clipped": 1, "zeroed": 0, "refused": {"late": 1}}
+
+
+def test_counts_of_reports_are_read_back_and_no_more_than_clients_were_chosen(path):
+    with open_ledger(path) as book:
+        begin(book, 2)
+        with pytest.raises(tff_mf.InputError, match="counts 3 reports of 2 clients"):
+            book.released_until(2, reports=ReportCounts(came=3, counted=3, clipped=0, zeroed=0, refused={}))
+        assert read_ledger(path).released == {1: 1}
+        book.released_until(2, reports=ReportCounts(**COUNTS))
+    assert read_ledger(path).reports == {2: ReportCounts(**COUNTS)}
+    assert read_ledger(path).problems == []
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"came": 4},
+        {"came": -1, "counted": -2},
+        {"clipped": True},
+        {"zeroed": 2},
+        {"refused": {"late": 1, "ε≤0.1": 0}},
+        {"came": 10**13, "counted": 10**13 - 1},
+    ],
+)
+def test_impossible_counts_are_refused(path, changes):
+    entries = run_folders.read_entries(path.parent)
+    run_folders.write_ledger(path.parent, [*entries[:2], {**entries[2], "reports": {**COUNTS, **changes}}])
+    [problem] = read_ledger(path).problems
+    assert problem.startswith("line 3 ")
+    assert not read_ledger(path).reports
+
+
+def test_the_check_warns_the_operator_of_them_and_no_report_has_them(tmp_path):
+    folder = tmp_path / "run"
+    headline = run_folders.finished(folder).headline
+    empty = {"came": 1, "counted": 1, "clipped": 0, "zeroed": 1, "refused": {}}
+    run_folders.write_ledger(folder, run_folders.with_reports(run_folders.read_entries(folder), 4, **empty))
+    report = reports.write(folder, realised=True)
+    assert report.headline == headline
+    warnings = reports.check(folder).warnings
+    assert "1 rounds have no update in them, round 4 first: noise alone" in warnings
+    assert "in 9 rounds, round 1 first, many reports were refused, scaled or zeroed" in warnings
+    assert critical(folder) == []
+    pages = [(folder / name).read_text() for name in ("report.json", "report.md")]
+    assert not any(word in page for word in ("late", "zeroed", "noise alone") for page in pages)

@@ -330,14 +330,6 @@ def files_of(folder):
     return {path.relative_to(folder): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
-def same_model(one, other):
-    return all(
-        np.array_equal(before, now)
-        for parts in zip(one, other, strict=True)
-        for before, now in zip(*parts, strict=True)
-    )
-
-
 KILLED = """
 import pathlib, sys
 sys.path.append({faults!r})
@@ -380,18 +372,13 @@ def test_a_run_that_has_ended_is_opened_again_for_its_model_and_its_report(tmp_p
         report, model = training.report(end=True), training.model()
         measured = training.evaluate(dataset(2.0))
     kept = safetensors.numpy.load_file(folder / names.MODEL)
-    assert {name: value.shape for name, value in kept.items()} == {
-        "dense/kernel": (2, 1),
-        "dense/bias": (1,),
-        "frozen/kernel": (1, 1),
-        "frozen/bias": (1,),
-    }
+    assert kept.keys() == {"dense/kernel", "dense/bias", "frozen/kernel", "frozen/bias"}
     assert np.array_equal(kept["dense/kernel"], model.trainable[0])
     before = files_of(folder)
     with opened(folder, **many) as training:
         assert (training.rounds_done, training.report()) == (2, report)
         assert list(training.cohorts(IDS)) == []
-        assert same_model(training.model(), model)
+        assert all(map(np.array_equal, tree.flatten(training.model()), tree.flatten(model)))
         assert training.evaluate(dataset(2.0)) == measured
         assert files_of(folder) == before
         # Those that are evaluated from here on are in the report too.

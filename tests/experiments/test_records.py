@@ -5,7 +5,9 @@ import json
 import os
 from typing import Literal
 
+import numpy as np
 import pytest
+import safetensors.numpy
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -106,3 +108,16 @@ def test_a_folder_with_a_pipe_in_it_is_not_read(tmp_path, name):
     os.mkfifo(tmp_path / name)
     with pytest.raises(tff_mf.InputError, match=name):
         reports.check(tmp_path)
+
+
+def test_equal_models_have_equal_files():
+    weights = {f"layer/{index}": np.full(3, index, np.float32) for index in (2, 0, 1)}
+    contents = {results.model_content(weights, {"average": np.zeros(2)}) for _ in range(20)}
+    assert len(contents) == 1
+    trainable, others = results.model_of(contents.pop())
+    assert (list(trainable), list(others)) == (list(weights), ["average"])
+
+
+def test_a_file_that_does_not_say_its_order_is_refused():
+    with pytest.raises(ValueError, match="does not say in which order"):
+        results.model_of(safetensors.numpy.save({"0": np.ones(2), "two": np.ones(3)}))

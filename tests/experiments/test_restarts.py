@@ -1,42 +1,25 @@
 """Runs whose noise restarts, counts of adaptive clipping, and servers that restart too: their ε and their files."""
 
-import json
-import types
-
 import numpy as np
 import pytest
 import tensorflow as tf
 
 import tff_mf
-from tff_mf.experiments import next_word, reports
+from tff_mf.experiments import next_word
 from tff_mf.experiments.runs import statements
 from tff_mf.experiments.runs.settings import RunSettings
 from tff_mf.experiments.runs.signal_to_noise import rmse_of_plan
 from tff_mf.experiments.sampling import SamplingSettings
 
-from .shared import checked, critical, invoke, small_settings
+from .shared import small_settings
 
 SCHEMA = tff_mf.MinSep(min_sep=2, max_participations=4)
 SETTING = {"rounds": 9, "sampling": SCHEMA, "delta": 1e-6, "clients_per_round": 3, "cohort": 30}
 CONSTANT = {"server_warmup": 0.0, "server_cooldown": 0.0}
-FLAGS = [
-    *("--rounds", "6", "--clients-per-round", "3", "--min-sep", "2", "--max-participations", "3", "--delta", "1e-6"),
-    *("--mechanism", "tree-online", "--set", "model=conv", "--set", "vocab_size=100"),
-    *("--set", "embedding_size=4", "--set", "units=4"),
-    *("--set", "max_examples=1", "--set", "batch_size=1", "--set", "evaluation_examples=20", "--set", "grid=none"),
-]
 
 
 def plan(**changes):
     return tff_mf.plan(**{**SETTING, "mechanism": tff_mf.Tree(4), "restart_every": 4, **changes})
-
-
-def of_python(noise_multiplier, count_stddev=None, mechanism=None):
-    """The guarantee of the setting from the functions of `tff_mf` alone."""
-    sums = tff_mf.guarantee(mechanism or tff_mf.Tree(4), 9, SCHEMA, noise_multiplier=noise_multiplier, restart_every=4)
-    if count_stddev is None:
-        return sums
-    return tff_mf.compose_guarantees(sums, tff_mf.adaptive_clipping_guarantee(9, SCHEMA, count_stddev=count_stddev))
 
 
 def test_restarts_are_not_amplified():
@@ -80,7 +63,8 @@ def test_the_run_adds_the_noise_that_its_plan_accounts_for():
     _, aggregator = next_word.build_process(settings, privacy, task)
     found = aggregator.dp_event(9, SCHEMA).noise_multiplier
     # Of the clients that train: a tenth of the cohort, with a tenth of its noise.
-    assert found == pytest.approx(of_python(0.5, None).effective_noise_multiplier, rel=1e-6)
+    sums = tff_mf.guarantee(tff_mf.Tree(4), 9, SCHEMA, noise_multiplier=0.5, restart_every=4)
+    assert found == pytest.approx(sums.effective_noise_multiplier, rel=1e-6)
 
 
 def test_the_momentum_of_dp_ftrl_starts_anew_at_a_restart_and_that_of_sgd_does_not():
@@ -98,35 +82,3 @@ def test_the_momentum_of_dp_ftrl_starts_anew_at_a_restart_and_that_of_sgd_does_n
         moved[name] = steps
     np.testing.assert_allclose(moved["sgdm"], [1, 0.5, 0.25, 0.125, 0.0625])
     np.testing.assert_allclose(moved["dp-ftrl"], [1, 0.5, 0.25, 0.125, 0.0])
-
-
-@pytest.fixture(scope="module")
-def by_command(small_data, tmp_path_factory):
-    """A run with restarts by command, whose noise is random, in TOML and in flags."""
-    root = tmp_path_factory.mktemp("restarts")
-    config = root / "run.toml"
-    config.write_text("[run]\nrestart_every = 2\nnoise_multiplier = 8.0\n")
-    out = root / "run"
-    flags = ["--dataset", f"sqlite:{small_data}", "--config", str(config), "--set", "cohort=6", "--out", str(out)]
-    done = invoke("train", "--force", *FLAGS, *flags, "--json")
-    assert done.exit_code == 0, done.output
-    return types.SimpleNamespace(out=out, summary=json.loads(done.stdout))
-
-
-def test_all_files_of_a_run_state_the_epsilon_of_restarts(by_command):
-    schema = tff_mf.MinSep(min_sep=2, max_participations=3)
-    sums = tff_mf.guarantee(tff_mf.Tree(2, variant="online"), 6, schema, noise_multiplier=8.0, restart_every=2)
-    expected = sums.epsilon(1e-6)
-    out = by_command.out
-    assert critical(out) == []
-    planned, realised = (reports.read(out / name) for name in ("planned.json", "report.json"))
-    assert planned.planned.epsilon == pytest.approx(expected, rel=1e-9)
-    assert planned.planned.epsilon >= expected
-    assert realised.plan["restart_every"] == 2
-    assert by_command.summary["claim"] == realised.as_json()["claim"]
-    assert realised.planned.epsilon == pytest.approx(expected, rel=1e-9)
-    said = planned.headline
-    assert "min-sep b≥2, k≤3" in said
-    assert {"restarts", "clipping"} <= checked(realised)
-    again = reports.read_record(out).plan
-    assert again.epsilon == expected

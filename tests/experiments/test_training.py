@@ -1,4 +1,4 @@
-"""Training from end to end on a little real text: files, statement and cohorts."""
+"""Training from end to end on a little real text, whose noise restarts: files, statement and cohorts."""
 
 import json
 
@@ -17,6 +17,7 @@ from tff_mf.experiments.runs.results import Summary
 from .shared import checked, critical, rows, small_settings, took_part
 
 SCHEMA = tff_mf.MinSep(min_sep=3, max_participations=2)
+RESTARTED = tff_mf.Tree(2, variant="online")
 SMALL = {
     "vocab_size": 200,
     "client_learning_rate": 0.5,
@@ -36,7 +37,7 @@ def privacy(**changes):
 def finished(small_data, tmp_path_factory):
     out = tmp_path_factory.mktemp("run")
     seen = []
-    plan = privacy()
+    plan = privacy(mechanism=RESTARTED, restart_every=2, cohort=6)
     settings = small_settings(plan, **SMALL)
     result = train.run(settings, plan, data=small_data, out=out, on_round=lambda *given: seen.append(given))
     return result, out, seen
@@ -87,12 +88,15 @@ def test_files_of_a_run(finished):
 def test_both_reports_are_written_and_agree_with_the_run(finished):
     result, out, _ = finished
     planned, realised = (reports.read(out / name) for name in ("planned.json", "report.json"))
-    expected = tff_mf.epsilon(tff_mf.BLT.production("b100"), 5, SCHEMA, noise_multiplier=4.0, delta=1e-6)
+    sums = tff_mf.guarantee(RESTARTED, 5, SCHEMA, noise_multiplier=4.0, restart_every=2)
+    expected = sums.epsilon(1e-6)
+    assert realised.plan["restart_every"] == 2
+    assert expected <= planned.planned.epsilon
     assert planned.planned.epsilon == pytest.approx(expected, rel=1e-9)
     assert realised == result.report
     assert realised.realised.epsilon <= planned.planned.epsilon * (1 + 1e-12)
     assert critical(out) == []
-    assert {"participation", "sampler", "log"} <= checked(realised)
+    assert {"participation", "sampler", "log", "restarts", "clipping"} <= checked(realised)
     assert realised.claim.state == "stated"
     assert realised.log.started <= realised.log.ended
     assert realised.run["training_clients"] > 0
