@@ -1,6 +1,5 @@
 """The examples of pages run, commands and names exist, links lead to headings, the site loads nothing from outside."""
 
-import dataclasses
 import doctest
 import importlib
 import json
@@ -111,37 +110,29 @@ def test_commands_exist_with_their_flags():
 # Of frameworks in other environments.
 OF_FRAMEWORKS = ("frameworks.optax", "frameworks.torch", "noise.jax", "noise.torch")
 
-# What pages call objects of a class.
-OBJECTS = {"order": tff_mf.Order, "plan": tff_mf.Plan}
-
 
 def names_in_text() -> Iterator[tuple[str, str]]:
-    """Yields a page, and a dotted name in its text that begins with a package or an object of ours."""
+    """Yields a page, and a dotted name in its text that begins with a package of ours."""
     for page in PAGES:
         text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.S | re.M)
         for code in re.findall(r"`([^`]+)`", text):
             for name in re.findall(r"(?<![\w./-])[a-z]\w*(?:\.\w+)+", code):
-                if name.split(".")[0] in {*LIBRARIES, *OBJECTS} and not name.endswith(
-                    (".py", ".json", ".html", ".safetensors")
-                ):
+                if name.split(".")[0] in LIBRARIES and not name.endswith((".py", ".json", ".html", ".safetensors")):
                     yield page.name, name
 
 
 def exists(name: str) -> bool:
-    """Returns whether a name is one of its module or class."""
+    """Returns whether a name is one of its module."""
     first, _, rest = name.partition(".")
     if first == "tff_mf" and name.removeprefix("tff_mf.").startswith((*OF_FRAMEWORKS, "experiments.flower")):
         return True
-    if first not in OBJECTS:
-        return pydoc.locate(f"{LIBRARIES[first].__name__}.{rest}") is not None
-    fields = {each.name for each in dataclasses.fields(OBJECTS[first])}
-    return rest in fields or hasattr(OBJECTS[first], rest)
+    return pydoc.locate(f"{LIBRARIES[first].__name__}.{rest}") is not None
 
 
 def test_names_in_the_text_of_pages_exist():
     found = set(names_in_text())
     assert len(found) > 30
-    assert not exists("order.dataset")
+    assert not exists("tff_mf.dataset")
     assert {(page, name) for page, name in found if not exists(name)} == set()
 
 

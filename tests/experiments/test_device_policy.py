@@ -4,12 +4,11 @@ The rules are those of the federated-compute client of August 2026, read in its 
 writes down before it uploads, which answer makes it count an upload as none, and when its history begins anew.
 """
 
-import contextlib
 import dataclasses
 import itertools
 import json
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -123,25 +122,12 @@ class World:
         self.round_number = 1
         self.counted: list[int] = []
         self._round_seconds = round_seconds
-        self._began = 0.0
         # The device was there long before the run.
         self.pass_time(100 * DAY)
 
     def pass_time(self, seconds: float) -> None:
         """Lets time pass in the round."""
         self.client.time += seconds
-
-    @contextlib.contextmanager
-    def a_round(self) -> Iterator[None]:
-        """Runs a round, within which `be_at` chooses moments."""
-        self._began = self.client.time
-        yield
-        self.client.time = self._began
-        self.next_round()
-
-    def be_at(self, moment: float) -> None:
-        """Goes to a moment of the round, from 0 to 1."""
-        self.client.time = self._began + moment * self._round_seconds
 
     def next_round(self) -> None:
         """Lets a whole round pass."""
@@ -241,13 +227,16 @@ def test_any_history_is_a_pattern_of_what_is_claimed(min_sep, limit, rounds, day
     chance = random.Random(seed)
     for _ in range(HISTORIES):
         client = Client(days=days, phase_stats=chance.random() < 0.9)
-        world = World(device, client, round_seconds=chance.uniform(0.1, 1) * SECONDS)
+        seconds = chance.uniform(0.1, 1) * SECONDS
+        world = World(device, client, seconds)
         for _ in range(rounds):
             both = merged(other.specification(world.round_number), device.specification(world.round_number))
-            with world.a_round():
-                for moment in sorted(chance.random() for _ in range(chance.randrange(4))):
-                    world.be_at(moment)
-                    happen(world, chance.choices(happens, chances)[0], both)
+            began = client.time
+            for moment in sorted(chance.random() for _ in range(chance.randrange(4))):
+                client.time = began + moment * seconds
+                happen(world, chance.choices(happens, chances)[0], both)
+            client.time = began
+            world.next_round()
         assert kept.allows(world.counted)
         assert claim.allows(world.counted)
 

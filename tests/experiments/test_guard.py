@@ -5,7 +5,7 @@ import contextlib
 import dataclasses
 import itertools
 import json
-import threading
+from concurrent import futures
 
 import numpy as np
 import pytest
@@ -162,20 +162,13 @@ def test_what_is_refused_is_not_written_and_the_next_cohort_may_come(tmp_path):
         assert guarded.begin(["c", "d"]) == 2
 
 
-class Lazy(collections.abc.Sequence):
+class Lazy(list):
     """Draws whenever it is read."""
 
-    drawn = 0
-
-    def __len__(self):
-        return 1
-
-    def __getitem__(self, index):
-        return list(self)[index]
+    drawn = itertools.count()
 
     def __iter__(self):
-        Lazy.drawn += 1
-        return iter([f"client {Lazy.drawn}"])
+        return iter([f"client {next(self.drawn)}"])
 
 
 def test_the_cohort_that_is_handed_out_is_the_one_on_disk(tmp_path):
@@ -234,19 +227,8 @@ def test_a_round_is_recorded_as_released_only_once_its_state_is_saved(tmp_path):
 
 
 def test_threads_that_begin_at_once_get_a_round_each(tmp_path):
-    together, numbers = threading.Barrier(6), []
-    with opened(tmp_path / "run") as guarded:
-
-        def begin(clients):
-            together.wait()
-            numbers.append(guarded.begin(clients))
-
-        threads = [threading.Thread(target=begin, args=(clients,)) for clients in STRANGERS]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    assert sorted(numbers) == [1, 2, 3, 4, 5, 6]
+    with opened(tmp_path / "run") as guarded, futures.ThreadPoolExecutor(6) as threads:
+        assert sorted(threads.map(guarded.begin, STRANGERS)) == [1, 2, 3, 4, 5, 6]
 
 
 # What the run of a folder was not started with, by the argument that the error names.
@@ -291,10 +273,9 @@ DETERMINED += ("clients_per_round", "cohort", "divisor", "mechanism_sha256", "ep
 
 @pytest.mark.parametrize("name", DETERMINED)
 def test_what_the_plan_determines_cannot_be_given(tmp_path, name):
-    more = {name: 3, **({"simulation": True} if name == "cohort" else {})}
-    refused(tmp_path / "run", f"{name}= cannot be given", **more)
+    refused(tmp_path / "run", f"{name}= cannot be given", **{name: 3})
     with pytest.raises(ValueError, match=f"{name}= cannot be given"):
-        reports.write_record(tmp_path, plan(), **more)
+        reports.write_record(tmp_path, plan(), **{name: 3})
     assert list(tmp_path.iterdir()) == []
 
 

@@ -13,7 +13,7 @@ import pytest
 
 import tff_mf
 from tff_mf import accounting
-from tff_mf.base.errors import InputTypeError, InputValueError
+from tff_mf.base.errors import InputValueError
 from tff_mf.experiments import sampling
 from tff_mf.experiments.output import typed
 from tff_mf.experiments.runs.settings import RunSettings
@@ -76,12 +76,9 @@ def test_a_secret_outlasts_a_run_and_is_seen_nowhere(tmp_path):
 
 def test_misuse_of_a_secret_is_refused(tmp_path):
     secret, two = sampling.CohortSecret.drawn(), "2" * 32
-    for name in ("", "first", secret.run[:-1], secret.run[:-1] + "G", secret.run + "\n"):
+    for name in ("", secret.run[:-1] + "G", secret.run + "\n"):
         with pytest.raises(InputValueError, match="random identifier"):
             sampling.CohortSecret.drawn(run=name)
-    for wrong in ({"run": 1, "key": secret.key}, {"run": two, "key": "secret"}):
-        with pytest.raises(InputTypeError, match=r"run=1|bytes"):
-            sampling.CohortSecret(**wrong)
     for content in (f'another file\n"{two}"\n'.encode() + bytes(32), f'tff-mf secret of cohorts\n"{two}"\n'.encode()):
         (tmp_path / "key").write_bytes(content)
         with pytest.raises(InputValueError, match="no secret of cohorts"):

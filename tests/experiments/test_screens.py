@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tff_mf.experiments import cli
-from tff_mf.experiments.output import console
 from tff_mf.numerics import digits
 
 from .shared import printed, result_of
@@ -64,15 +63,6 @@ def test_the_screens_of_pages_show_what_is_printed():
     for name, draw in drawing["PICTURES"].items():
         if name.startswith("screen-"):
             assert (drawing["FOLDER"] / f"{name}.svg").read_text() == draw(), name
-
-
-def test_without_a_terminal_a_bar_writes_nothing(capsys):
-    with console.bar("x", 3) as advance:
-        console.step("a")
-        advance(2, "b")
-        console.say("a line")
-    assert list(console.steps(range(3), 3, "x")) == [0, 1, 2]
-    assert capsys.readouterr() == ("", "a line\n")
 
 
 def test_a_log_level_of_the_user_is_kept(monkeypatch):

@@ -105,11 +105,10 @@ def test_private_training_reads_the_same_cohorts(data):
     "examples",
     [
         lambda size: (np.arange(size, dtype=np.int32),),
-        lambda size: (np.arange(2 * size, dtype=np.float32).reshape(size, 2), np.arange(size)),
         lambda size: collections.OrderedDict(label=np.arange(size), pixels=np.ones([size, 2, 2], np.float32)),
         lambda size: (np.array([f"word {index}" for index in range(size)]),),
     ],
-    ids=["one array", "pairs", "names", "texts"],
+    ids=["one array", "names", "texts"],
 )
 def test_clients_that_are_read_together_have_the_elements_of_their_datasets(examples):
     clients = {"ann": examples(5), "bob": examples(1), "eve": examples(4)}

@@ -128,42 +128,6 @@ def test_commands_say_why_epsilon_is_infinite_on_a_grid():
     assert 10 < found["claim"]["epsilon"] < 60
 
 
-def statement_of(plan, **more):
-    return statements.line(statements.of_plan(plan, **more))
-
-
-SCHEMA = tff_mf.MinSep(min_sep=10, max_participations=3)
-
-
-def planned(**changes):
-    """A plan of a simulated cohort of fifty times the clients that train."""
-    level = {"noise_multiplier": None, "epsilon": 4.0}
-    own = {"rounds": 50, "sampling": SCHEMA, "clients_per_round": 20, "cohort": 1000, **level}
-    return run_folders.plan(**{**own, **changes})
-
-
-def test_the_cohort_has_the_target_and_the_clients_that_trained_have_less():
-    made = planned()
-    assert 4 - 1e-8 < made.epsilon <= 4
-    assert made.noise_multiplier_as_run == pytest.approx(made.noise_multiplier / 50)
-    exact = tff_mf.epsilon(made.mechanism, 50, SCHEMA, noise_multiplier=made.noise_multiplier_as_run, delta=1e-6)
-    assert made.epsilon_as_run == exact > 100
-    statement = statement_of(made)
-    assert "ε≤4.000" in statement
-    assert f"of the clients that really train: ε≤{digits.rounded_up(exact)}" in statement
-    assert "cohorts of 1000" in statement
-    alone = planned(cohort=None)
-    assert alone.epsilon == alone.epsilon_as_run
-    assert "cohort" not in statement_of(alone)
-    for none, begins in (
-        (planned(epsilon=None, noise_multiplier=0.0), "NO ε CAN BE STATED: noise"),
-        (planned(insecure_seed=3), "TEST ONLY"),
-    ):
-        assert {none.epsilon, none.epsilon_as_run, none.zcdp_rho} == {math.inf}
-        assert statement_of(none).startswith(begins)
-        assert "ε≤" not in statement_of(none)
-
-
 @given(st.floats(1e-9, 1e300))
 @example(4967452568080.4795)
 @example(7343422638690.604)

@@ -96,10 +96,6 @@ def test_an_app_is_not_written_over_files(tmp_path, monkeypatch, capsys):
     (tmp_path / "notes").write_text("")
     with pytest.raises(InputValueError, match="is not an empty folder"):
         app.write(tmp_path)
-    monkeypatch.setattr(sys, "argv", ["flower", str(tmp_path)])
-    with pytest.raises(SystemExit) as ended:
-        runpy.run_module("tff_mf.experiments.flower", run_name="__main__")
-    assert (ended.value.code, capsys.readouterr().err.count("\n")) == (2, 1)
     assert [path.name for path in tmp_path.iterdir()] == ["notes"]
 
 
