@@ -21,7 +21,7 @@ from tff_mf.accounting._bins_moments import (
     moment_delta,
 )
 from tff_mf.accounting.balls_in_bins import Estimator, balls_in_bins_gram
-from tff_mf.accounting.betting import Remove, Sampler, Tilts, best_bets, mean_is_at_most
+from tff_mf.accounting.betting import Remove, Sampler, best_bets, mean_is_at_most
 from tff_mf.numerics import gaussian
 
 BLT = tff_mf.BLT(theta=[0.9, 0.5], omega=[0.1, 0.2])
@@ -158,17 +158,17 @@ def test_moments_are_those_of_the_sum_over_all_indices(order):
 @pytest.mark.parametrize(
     "tilts",
     [
-        Tilts(powers=(1.0, 0.0, 0.0, 0.0), tilt=1.0),
-        Tilts(powers=(0.1, 0.9, 0.0, 0.0), tilt=1.0),
-        Tilts(powers=(0.1, 0.0, 0.9, 0.0), tilt=1.0),
-        Tilts(powers=(0.1, 0.0, 0.0, 0.9), tilt=1.0),
-        Tilts(powers=(0.1, 0.1, 0.2, 0.2), tilt=2.5),
+        {"powers": (1.0, 0.0, 0.0, 0.0), "tilt": 1.0},
+        {"powers": (0.1, 0.9, 0.0, 0.0), "tilt": 1.0},
+        {"powers": (0.1, 0.0, 0.9, 0.0), "tilt": 1.0},
+        {"powers": (0.1, 0.0, 0.0, 0.9), "tilt": 1.0},
+        {"powers": (0.1, 0.1, 0.2, 0.2), "tilt": 2.5},
     ],
 )
 def test_every_proposal_has_the_mean_and_the_range_that_is_computed(tilts):
     matrix = covariance(3, 2.0)
     pair = dominating_pair(matrix, relative_error=0.0)
-    direction = Remove(sampler=Sampler(pair), tilts=tilts)
+    direction = Remove(sampler=Sampler(pair), **tilts)
     epsilon = 1.5
     values = direction.values(direction.sample(20_000, np.random.default_rng(1)), epsilon)
     exact = oracle.quadrature(matrix, epsilon, remove=True)
@@ -192,9 +192,9 @@ def test_the_range_bounds_every_value_of_a_fine_grid():
     matrix = np.array([[1.5]])
     pair = dataclasses.replace(dominating_pair(matrix, relative_error=0.0), common=0.5)
     loss = np.linspace(-20, 20, 200_001)
-    tilts = Tilts(powers=(0.2, 0.1, 0.1, 0.1), tilt=2.5)
-    direction = Remove(sampler=Sampler(pair), tilts=tilts)
-    density = direction.sampler.log_density(loss, tilts, tilts.tilt * loss)
+    tilts = {"powers": (0.2, 0.1, 0.1, 0.1), "tilt": 2.5}
+    direction = Remove(sampler=Sampler(pair), **tilts)
+    density = direction.log_density(loss, direction.tilt * loss)
     values = gaussian_delta(2.0 - loss, math.sqrt(0.5)) * np.exp(loss - density)
     assert values.max() <= direction.most(2.0) <= 1.05 * values.max()
 

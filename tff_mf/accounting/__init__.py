@@ -7,7 +7,6 @@ from tff_mf.accounting.epsilon import calibrate_noise_multiplier as calibrate_no
 from tff_mf.accounting.epsilon import epsilon as epsilon
 from tff_mf.accounting.epsilon import guarantee as guarantee
 from tff_mf.accounting.epsilon import zcdp_rho as zcdp_rho
-from tff_mf.accounting.guarantee import ADJACENCIES as ADJACENCIES
 from tff_mf.accounting.guarantee import Guarantee as Guarantee
 from tff_mf.accounting.guarantee import Level as Level
 from tff_mf.accounting.guarantee import compose_guarantees as compose_guarantees

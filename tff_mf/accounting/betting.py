@@ -46,31 +46,8 @@ def log_mean_exp(values: np.ndarray) -> np.ndarray:
     return most[..., 0] + np.log(np.exp(values - most).mean(axis=-1))
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Tilts:
-    """A mixture of proposals, of densities that are at least a function of L′ alone.
-
-    Under q, a is Gaussian with mean 0 and covariance K′, Z = (1/b) Σ_j exp(a_j − K′_jj/2), L′ = log Z. *Powers* r have
-    the density q·Z^r / E_q[Z^r]: a mixture over r indices, of which each set has weight exp(Σ K′ over its pairs) and
-    mean Σ K′e_j. The *tilt* θ ≥ 1 has the density q·T_θ / E_q[T_θ] with T_θ = (1/b) Σ_j exp(θ(a_j − K′_jj/2)) ≥ Z^θ: a
-    mixture over one index with weight exp(θ(θ − 1)K′_jj/2) and mean θ·K′e_j.
-
-    Attributes:
-        powers: The share of each power 1, …, 4, float64 `[4]`; the first is above 0.
-        tilt: θ of the remaining share; at least 1.
-    """
-
-    powers: tuple[float, float, float, float]
-    tilt: float
-
-    @property
-    def shares(self) -> np.ndarray:
-        """The shares of the powers and of the tilt, which add up to 1."""
-        return np.array([*self.powers, max(0.0, 1 - sum(self.powers))])
-
-
 class Sampler:
-    """Draws samples of a from mixtures of proposals, for one covariance K′.
+    """Draws samples of a from proposals, for one covariance K′.
 
     Args:
         pair: The pair; its variances are at most `LARGEST_VARIANCE`.
@@ -93,41 +70,20 @@ class Sampler:
         ]
         self.log_moments = np.log(np.maximum(np.array(moments), 1e-300))
 
-    def log_density(self, loss: np.ndarray, tilts: Tilts, log_tilted: np.ndarray) -> np.ndarray:
-        """Returns log of the density of the mixture divided by q.
-
-        Args:
-            loss: L′.
-            tilts: The mixture.
-            log_tilted: log T_θ of the same samples; θ·L′ in its place gives a lower bound.
-        """
-        parts = [
-            np.log(proportion) + power * loss - self.log_moments[power - 1]
-            for power, proportion in enumerate(tilts.powers, 1)
-            if proportion
-        ]
-        rest = tilts.shares[-1]
-        if rest:
-            log_moment = log_mean_exp(tilts.tilt * (tilts.tilt - 1) / 2 * self.pair.variances)
-            parts.append(np.log(rest) + log_tilted - log_moment)
-        return np.logaddexp.reduce(parts)
-
-    def samples(self, tilts: Tilts, counts: np.ndarray, generator: np.random.Generator):
-        """Yields L′ and log T_θ of `counts` samples of each proposal, in chunks, each float64."""
+    def samples(self, tilt: float, counts: np.ndarray, generator: np.random.Generator):
+        """Yields L′ and log T_θ of `counts` samples of the powers 1, …, 4 and of the tilt, in chunks, each float64."""
         triples = self._triples(int(counts[3]), generator)
         for proposal, count in enumerate(counts):
             for start in range(0, int(count), _CHUNK):
                 size = min(_CHUNK, int(count) - start)
-                if proposal == len(tilts.powers):
-                    means = self._tilted_means(size, tilts.tilt, generator)
+                if proposal == 4:
+                    means = self._tilted_means(size, tilt, generator)
                 else:
                     means = self._means(proposal + 1, triples[start : start + size], size, generator)
                 exponents = generator.standard_normal((size, self.pair.bins)) @ self.pair.root.T
                 exponents += means
                 exponents -= self.pair.variances / 2
-                loss = log_mean_exp(exponents)
-                tilted = log_mean_exp(tilts.tilt * exponents) if tilts.shares[-1] else loss
-                yield loss, tilted
+                yield log_mean_exp(exponents), log_mean_exp(tilt * exponents)
 
     def _tilted_means(self, size: int, tilt: float, generator: np.random.Generator) -> np.ndarray:
         exponents = tilt * (tilt - 1) / 2 * self.pair.variances
@@ -187,10 +143,40 @@ def _draw_rows(weights: np.ndarray, generator: np.random.Generator) -> np.ndarra
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Remove:
-    """The run with the client against the run without it, with proposals for it: δ(ε) = E[Z′·δ_G(ε − L′)], μ² = k."""
+    """The run with the client against the run without it: δ(ε) = E[Z′·δ_G(ε − L′)], μ² = k, and proposals for it.
+
+    They are a mixture of densities that are at least a function of L′ alone. Under q, a is Gaussian with mean 0 and
+    covariance K′, Z = (1/b) Σ_j exp(a_j − K′_jj/2), L′ = log Z. *Powers* r have the density q·Z^r / E_q[Z^r]: a mixture
+    over r indices, of which each set has weight exp(Σ K′ over its pairs) and mean Σ K′e_j. The *tilt* θ ≥ 1 has the
+    density q·T_θ / E_q[T_θ] with T_θ = (1/b) Σ_j exp(θ(a_j − K′_jj/2)) ≥ Z^θ: a mixture over one index with weight
+    exp(θ(θ − 1)K′_jj/2) and mean θ·K′e_j.
+
+    Attributes:
+        sampler: Draws from all of them.
+        powers: The share of each power 1, …, 4; the first is above 0.
+        tilt: θ of the remaining share; at least 1.
+    """
 
     sampler: Sampler
-    tilts: Tilts
+    powers: tuple[float, float, float, float]
+    tilt: float
+
+    @property
+    def shares(self) -> np.ndarray:
+        """The shares of the powers and of the tilt, which add up to 1."""
+        return np.array([*self.powers, max(0.0, 1 - sum(self.powers))])
+
+    def log_density(self, loss: np.ndarray, log_tilted: np.ndarray) -> np.ndarray:
+        """Returns log D.
+
+        Args:
+            loss: L′.
+            log_tilted: log T_θ of the same samples; θ·L′ in its place gives a lower bound.
+        """
+        shares, variances = self.shares, self.sampler.pair.variances
+        parts = [power * loss - log for power, log in enumerate(self.sampler.log_moments, 1)]
+        parts.append(log_tilted - log_mean_exp(self.tilt * (self.tilt - 1) / 2 * variances))
+        return np.logaddexp.reduce([np.log(share) + part for share, part in zip(shares, parts, strict=True) if share])
 
     @property
     def mu(self) -> float:
@@ -207,16 +193,16 @@ class Remove:
         least = -6 * self.mu - float(self.sampler.pair.variances.max()) - 2
         ends = np.linspace(least, epsilon + 30 * self.mu + 4, _STEPS)
         rises = np.append(gaussian_delta(epsilon - ends, self.mu), 1.0)
-        densities = self.sampler.log_density(ends, self.tilts, self.tilts.tilt * ends)
-        inverse = np.concatenate([[1 / self.tilts.powers[0]], np.exp(ends - densities)])
+        densities = self.log_density(ends, self.tilt * ends)
+        inverse = np.concatenate([[1 / self.powers[0]], np.exp(ends - densities)])
         return float(np.max(rises * inverse)) * (1 + 4 * DELTA_SLACK)
 
     def sample(self, count: int, generator: np.random.Generator) -> Sample:
         """Returns L′ and log D of a sample; which proposal a value comes from is drawn for each independently."""
-        counts = generator.multinomial(count, self.tilts.shares)
-        parts = list(self.sampler.samples(self.tilts, counts, generator))
+        counts = generator.multinomial(count, self.shares)
+        parts = list(self.sampler.samples(self.tilt, counts, generator))
         loss, tilted = (np.concatenate(chunks) for chunks in zip(*parts, strict=True))
-        return loss, self.sampler.log_density(loss, self.tilts, tilted)
+        return loss, self.log_density(loss, tilted)
 
     def values(self, sample: Sample, epsilon: float) -> np.ndarray:
         """Returns independent numbers of at least 0, whose expectation is at least δ(ε), rounded up."""
@@ -231,7 +217,7 @@ def remove_direction(pair: Pair, epsilon: float, generator: np.random.Generator)
     for powers in _POWERS:
         if powers[3] and not sampler.has_fourth:
             continue
-        tried = [Remove(sampler=sampler, tilts=Tilts(powers=powers, tilt=tilt)) for tilt in _TILTS]
+        tried = [Remove(sampler=sampler, powers=powers, tilt=tilt) for tilt in _TILTS]
         for proposal in sorted(tried, key=lambda remove: remove.most(epsilon))[: 3 if powers is _POWERS[0] else 1]:
             grown = growth(proposal.values(proposal.sample(_FEW, generator), epsilon), proposal.most(epsilon))
             piloted.append((grown, len(piloted), proposal))

@@ -18,6 +18,5 @@ from tff_mf.mechanisms.grid import on_grid as on_grid
 from tff_mf.mechanisms.identity import Identity as Identity
 from tff_mf.mechanisms.low_rank import BandedPlusLowRank as BandedPlusLowRank
 from tff_mf.mechanisms.recursion import NEW as NEW
-from tff_mf.mechanisms.recursion import Case as Case
 from tff_mf.mechanisms.recursion import Recursion as Recursion
 from tff_mf.mechanisms.tree import Tree as Tree

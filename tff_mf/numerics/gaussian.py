@@ -53,20 +53,6 @@ def rho_of(mu: float) -> float:
     return max(mu * mu / 2 * (1 + 2.0**-48), sys.float_info.min) if mu else 0.0
 
 
-def log_delta(epsilon: float, mu: float) -> float:
-    """Returns log δ, as accurately as the formula allows.
-
-    Args:
-        epsilon: ε, at least 0.
-        mu: Sensitivity divided by the standard deviation of the noise, above 0.
-
-    Example:
-        >>> round(log_delta(1.0, 1 / 4.22468) / math.log(10), 4)
-        -6.0
-    """
-    return _log_delta(epsilon, mu, slack=0.0)
-
-
 def delta_from_epsilon(epsilon: float, mu: float) -> float:
     """Returns a δ for which the release is (ε, δ)-DP: the smallest, to 1e-12 relative.
 

@@ -13,7 +13,7 @@ POSITION_BITS = 59
 WORDS_OF_A_PIECE = 1 + STATISTICS
 
 
-def from_words(words: np.ndarray, more: Callable[[int, int], np.ndarray], *, table: Tables | None = None) -> np.ndarray:
+def from_words(words: np.ndarray, more: Callable[[int, int], np.ndarray]) -> np.ndarray:
     """Returns one standard normal for each word.
 
     Formal guarantee: if all words are independent and uniform over the 64-bit integers, the results are independent,
@@ -24,7 +24,6 @@ def from_words(words: np.ndarray, more: Callable[[int, int], np.ndarray], *, tab
         words: int64 `[dimension]`.
         more: Returns words that were not used before, int64 `[7, count]`, for a level (0, 1, …) and a count. Level 0
             is needed by 0.6 % of the words, the next by one in 10⁹.
-        table: Other tables, for tests.
 
     Returns:
         float64 `[dimension]`.
@@ -36,8 +35,8 @@ def from_words(words: np.ndarray, more: Callable[[int, int], np.ndarray], *, tab
         True
     """
     normals = np.empty(len(words))
-    left, negative = Cover(len(words), table).write(words, normals)
-    descend(normals, left, negative, lambda level, pending: more(level, len(pending)), table)
+    left, negative = Cover(len(words)).write(words, normals)
+    descend(normals, left, negative, lambda level, pending: more(level, len(pending)))
     return normals
 
 
@@ -46,11 +45,10 @@ class Cover:
 
     Args:
         size: Number of words of a call, at most.
-        table: Other tables, for tests.
     """
 
-    def __init__(self, size: int, table: Tables | None = None) -> None:
-        table = table or tables()
+    def __init__(self, size: int) -> None:
+        table = tables()
         self._scales, self._layers = table.scales, len(table.layers)
         self._index, self._normals, self._factors = np.empty(size, np.int64), np.empty(size), np.empty(size)
         self._is_zero = np.empty(size, bool)
@@ -81,7 +79,6 @@ def descend(
     left: np.ndarray,
     negative: np.ndarray,
     more: Callable[[int, np.ndarray], np.ndarray],
-    table: Tables | None = None,
 ) -> None:
     """Writes the normals of the places that no layer covers, of many parts at once: there are few in each.
 
@@ -90,9 +87,8 @@ def descend(
         left: The places.
         negative: Which of the normals are negative.
         more: Returns words, int64 `[7, count]`, for a level and the places that reach it.
-        table: Other tables, for tests.
     """
-    table = table or tables()
+    table = tables()
     for level in range(table.levels):
         if not left.size:
             break

@@ -28,16 +28,12 @@ class RoundingError:
     """What the rounded normals of this package are, compared with rounded real ones.
 
     Attributes:
-        cell: Width of a cell in standard deviations.
         limit: T: the bound holds for cells within [−T, T].
-        position: Bound on what the computed normal, and later operations, may be off, in standard deviations.
         log_ratio: η: bound on |log(P̂/P)| of every cell within [−T, T], for every position of the cells.
         tail: Bound on the probability that a value lies in another cell, for both laws.
     """
 
-    cell: float
     limit: float
-    position: float
     log_ratio: float
     tail: float
 
@@ -110,9 +106,7 @@ def _error(cell: float, limit: float, later: float, relative: float) -> Rounding
     density = next(error for end, error in _DENSITY_ERRORS if farthest <= end) * 2.0**-40
     log_ratio = (density - math.log1p(-strips)) * (1 + _SLACK)
     inner = max(limit - cell - position, 0.0)
-    return RoundingError(
-        cell=cell, limit=limit, position=position, log_ratio=log_ratio, tail=min(1.0, _tail(inner) * (1 + 2.0**-20))
-    )
+    return RoundingError(limit=limit, log_ratio=log_ratio, tail=min(1.0, _tail(inner) * (1 + 2.0**-20)))
 
 
 def _tail(limit: float) -> float:
