@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 
 Examples = tuple[np.ndarray, np.ndarray]
+OnEpoch = Callable[[int, Mapping[str, float]], None]
 
 WEIGHTS = "model.weights.h5"
 # Those that batches of examples are drawn by in the papers.
@@ -64,11 +65,6 @@ class ImageData:
     train: Examples
     validation: Examples
     test: Examples
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Height, width and channels of an image."""
-        return self.test[0].shape[1:]
 
 
 def split(name: str, validation_examples: int) -> ImageData:
@@ -199,11 +195,6 @@ class CentralSettings(PrivacySettings, kw_only=True):
     def rounds(self) -> int:
         """Number of rounds of the whole training."""
         return self.epochs * self.epoch_rounds
-
-    @property
-    def schedule(self) -> tff_mf.LinearSchedule:
-        """The learning rates of all rounds, relative to `learning_rate`."""
-        return tff_mf.LinearSchedule(cooldown_rounds=round(self.cooldown * self.rounds), cooldown_to=by_name.RAMP_FLOOR)
 
     def check(self) -> None:
         """Refuses what can be refused without loading data or TensorFlow."""
@@ -345,7 +336,9 @@ def compiled_network(settings: CentralSettings, shape: Sequence[int]) -> "tf.ker
     """Returns the network of a training, with SGD and its learning rates."""
     import tensorflow as tf
 
-    rates = settings.learning_rate * settings.schedule.rates(settings.rounds)
+    last = round(settings.cooldown * settings.rounds)
+    schedule = tff_mf.LinearSchedule(cooldown_rounds=last, cooldown_to=by_name.RAMP_FLOOR)
+    rates = settings.learning_rate * schedule.rates(settings.rounds)
 
     class _RoundRates(tf.keras.optimizers.schedules.LearningRateSchedule):
         def __call__(self, step: Any) -> Any:
@@ -403,7 +396,7 @@ def train(
     plan: tff_mf.Plan,
     data: ImageData,
     folder: pathlib.Path,
-    on_epoch: Callable[[int, Mapping[str, float]], None] = lambda epoch, measured: None,
+    on_epoch: OnEpoch = lambda epoch, measured: None,
     *,
     resume: bool = False,
 ) -> CentralSummary:
@@ -434,7 +427,7 @@ def train(
             plan.save(folder)
         if not (folder / SETTINGS_TOML).exists():
             settings.write(folder)
-        model = compiled_network(settings, data.shape)
+        model = compiled_network(settings, data.test[0].shape[1:])
         _train_epochs(model, settings, plan, data, folder, on_epoch)
         tested, validated = evaluated(model, data.test), evaluated(model, data.validation)
         summary = summary_of(
@@ -457,12 +450,7 @@ def train(
 
 
 def _train_epochs(
-    model: "tf.keras.Sequential",
-    settings: CentralSettings,
-    plan: tff_mf.Plan,
-    data: ImageData,
-    folder: pathlib.Path,
-    on_epoch: Callable[[int, Mapping[str, float]], None],
+    model: Any, settings: CentralSettings, plan: tff_mf.Plan, data: ImageData, folder: pathlib.Path, on_epoch: OnEpoch
 ) -> None:
     """Trains the epochs that are left: the rounds of the loop, after each of which the model is released once."""
     from tff_mf.frameworks import keras

@@ -23,14 +23,13 @@ from .data import TEST, TRAIN, chunks, client_ids, first_examples, number_of_sen
 from .guard.inputs import SIMULATION_LOOP, Clients, WeightNames, names_in_a_new_graph
 from .guard.private_training import learning_process
 from .runs import results
-from .runs.results import Quality
+from .runs.results import ACCURACY, Quality
 from .runs.settings import ALL, KERNEL_WORDS, RunSettings
 
 _stackoverflow = tff.simulation.baselines.stackoverflow
 SEQUENCE_LENGTH = _stackoverflow.DEFAULT_SEQUENCE_LENGTH
 PADDING = 0
-METRICS = ("loss", "accuracy", "accuracy_without_out_of_vocab", "accuracy_without_out_of_vocab_or_end_of_sentence")
-ACCURACY = METRICS[-1]
+METRICS = ("loss", "accuracy", "accuracy_without_out_of_vocab", ACCURACY)
 # Words of a batch: more need memory (of the logits, four bytes a word of the vocabulary), fewer need time.
 _WORDS = {"conv": 2048, "lstm": 4096}
 # Logits at once: 4 MB, which stay in a processor's cache from the product to the softmax.
@@ -590,18 +589,13 @@ def build_process(
     optimizers = {"server_optimizer_fn": server_optimizer(settings, privacy)}
     if settings.algorithm == "fed-avg":
         optimizers["client_optimizer_fn"] = tff.learning.optimizers.build_sgdm(settings.client_learning_rate)
-    return learning_process(language_task.model, _zeroed(settings, mean), loop, optimizers), mean
-
-
-def _zeroed(
-    settings: RunSettings, mean: aggregators.MFAggregationFactory
-) -> tff.aggregators.UnweightedAggregationFactory:
-    if settings.zeroing is None:
-        return mean
-    # A constant bound: TFF's adaptive one follows the clients' updates without noise.
-    zeroing = tff.aggregators.zeroing_factory(settings.zeroing, mean, norm_order=math.inf)
-    # Its measurements are exact counts of zeroed clients.
-    return aggregators.withhold_measurements(zeroing)
+    adding: tff.aggregators.UnweightedAggregationFactory = mean
+    if settings.zeroing is not None:
+        # A constant bound: TFF's adaptive one follows the clients' updates without noise.
+        zeroing = tff.aggregators.zeroing_factory(settings.zeroing, mean, norm_order=math.inf)
+        # Its measurements are exact counts of zeroed clients.
+        adding = aggregators.withhold_measurements(zeroing)
+    return learning_process(language_task.model, adding, loop, optimizers), mean
 
 
 def server_optimizer(settings: RunSettings, privacy: tff_mf.Plan) -> tff.learning.optimizers.Optimizer:

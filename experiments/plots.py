@@ -18,7 +18,7 @@ from matplotlib import figure, ticker
 import tff_mf
 from tff_mf.base import validation
 from tff_mf.base.errors import InputValueError
-from tff_mf.planning.compare import Option
+from tff_mf.planning.compare import MechanismSetting, Option
 
 from .output import files
 
@@ -73,11 +73,11 @@ def styles(names: Iterable[str]) -> dict[str, dict[str, Any]]:
     return {name: dict(zip(keys, look, strict=True)) for name, look in zip(dict.fromkeys(names), looks, strict=False)}
 
 
-def setting(rounds: int, participation: tff_mf.Participation) -> str:
+def numbers(rounds: int, participation: tff_mf.Participation) -> str:
     """Returns n, b and k as titles of pictures show them.
 
     Example:
-        >>> setting(2052, tff_mf.MinSep(min_sep=342, max_participations=6))
+        >>> numbers(2052, tff_mf.MinSep(min_sep=342, max_participations=6))
         'n = 2,052, b = 342, k = 6'
     """
     if participation.max_participations == 1:
@@ -110,10 +110,8 @@ def shown(value: float) -> str:
 
 def legend_below(drawn: figure.Figure, panels: Iterable[Any], columns: int) -> None:
     """Puts one legend of all panels below them."""
-    entries: dict[str, Any] = {}
-    for axes in panels:
-        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
-            entries.setdefault(label, handle)
+    pairs = [pair for axes in panels for pair in zip(*axes.get_legend_handles_labels(), strict=True)]
+    entries = {label: handle for handle, label in pairs}
     drawn.legend(list(entries.values()), list(entries), loc="outside lower center", ncols=columns)
 
 
@@ -161,17 +159,12 @@ _MOST_CELLS = 1024
 _SMALLEST_DRAWN = 1e-12
 
 
-def draw_mechanism(
-    drawn: tff_mf.Mechanism,
-    rounds: int,
-    participation: tff_mf.Participation,
-    workload: tff_mf.Workload,
-    path: str | os.PathLike,
-) -> None:
+def draw_mechanism(drawn: tff_mf.Mechanism, setting: MechanismSetting, path: str | os.PathLike) -> None:
     """Draws C, C⁻¹ and B = A·C⁻¹ as images, the first columns of C and C⁻¹, and the error of each round.
 
     The ending of the path is the format.
     """
+    rounds, workload = setting.rounds, setting.workload or tff_mf.PrefixSum()
     if rounds > _MOST_ROUNDS_DRAWN:
         raise InputValueError(f"rounds={rounds} are too many to draw: --plot takes at most {_MOST_ROUNDS_DRAWN}.")
     inverse = drawn.inverse(rounds)
@@ -184,7 +177,7 @@ def draw_mechanism(
         axes = panels[1, 2]
         axes.plot(np.linalg.norm(matrices["B = A·C⁻¹"], axis=1), color=COLORS[0])
         axes.set(title="error of each round, σ = ζ = 1", xlabel="round t", ylabel="‖row t of B‖", ylim=(0, None))
-        whole.suptitle(f"{drawn.kind.replace('_', '-')}: {setting(rounds, participation)}")
+        whole.suptitle(f"{drawn.kind.replace('_', '-')}: {numbers(rounds, setting.participation)}")
 
 
 def draw_comparison(

@@ -121,10 +121,6 @@ class CohortPlan:
             raise InputValueError(f"round={t} is not planned: the plan has rounds={self.rounds}, counted from 0.")
         return tuple(self.client_ids[index] for index in self.indices[t] if index != NOBODY)
 
-    def observed(self) -> ObservedParticipation:
-        """Returns the participation in the cohorts as they are."""
-        return ObservedParticipation.of(self._patterns())
-
     def _patterns(self) -> set[tuple[int, ...]]:
         """Returns the rounds of the clients in order; of clients with the same rounds, once."""
         rounds: dict[int, list[int]] = collections.defaultdict(list)
@@ -166,14 +162,14 @@ def plan_cohorts(
         secret: A secret from the randomness of the system, in place of a seed; a resumed run needs the same.
 
     Returns:
-        The plan; `plan.observed()` may be better than its participation, never worse.
+        The plan.
 
     Example:
         >>> plan = plan_cohorts(
         ...     client_ids=["a", "b", "c", "d"], clients_per_round=1, rounds=8,
         ...     sampling=tff_mf.MinSep(min_sep=3, max_participations=3), seed=1)
-        >>> plan.observed().min_sep
-        3
+        >>> plan.cohort(0) == plan.cohort(1)
+        False
 
     Raises:
         InputTypeError: If an argument is of the wrong type.

@@ -7,7 +7,7 @@ import json
 import pathlib
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -105,11 +105,10 @@ def _check_grid(privacy: tff_mf.Plan, cohorts: sampling.CohortPlan | None, task:
     """Raises if a cohort is larger than the grid's sums allow, or the model than its guarantee supposes."""
     if privacy.grid is None or privacy.dimension is None:
         return
-    largest = 0 if cohorts is None else max(len(cohorts.cohort(t)) for t in range(cohorts.rounds))
-    if largest > privacy.grid.max_clients:
+    if cohorts is not None and cohorts.clients_per_round > privacy.grid.max_clients:
         raise InputValueError(
-            f"grid={privacy.grid}: a cohort has {largest} clients, more than a sum has room for: give a cohort of at "
-            "least as many as come on average."
+            f"grid={privacy.grid}: a cohort has {cohorts.clients_per_round} clients, more than a sum has room for: "
+            "give a cohort of at least as many as come on average."
         )
     if task.weights.dimension > privacy.dimension:
         raise InputValueError(
@@ -160,17 +159,10 @@ def _train(
         training.advance(state, keep=bool(metrics) or number % execution.checkpoint_every == 0, rows=rows)
         write_metrics(folder / METRICS, rows)
         on_round(number, metrics)
-    summary = _write_results(prepared, training, rows)
-    return TrainingResult(summary=summary, report=training.report())
-
-
-def _write_results(prepared: Prepared, training: PrivateTraining, rows: Sequence[Row]) -> Summary:
-    """Writes vocabulary and summary of a run, whose model its report is written with, and returns the summary."""
-    model, folder = training.model(), training.guard.folder
+    model = training.model()
     history = [row for row in rows if len(row) > len((ROUND, SECONDS))]
-    quality = prepared.evaluator.conclude(model.trainable, history)
     summary = Summary(
-        **msgspec.structs.asdict(quality),
+        **msgspec.structs.asdict(prepared.evaluator.conclude(model.trainable, history)),
         model_sha256=hashlib.sha256(training.file_of(model)).hexdigest(),
         parameters=prepared.task.weights.dimension,
         seconds=rows[-1][SECONDS],
@@ -178,7 +170,8 @@ def _write_results(prepared: Prepared, training: PrivateTraining, rows: Sequence
     )
     files.write_atomically(folder / VOCABULARY, json.dumps(prepared.vocabulary, ensure_ascii=False) + "\n")
     files.write_atomically(folder / SUMMARY, json.dumps(msgspec.to_builtins(summary), indent=2) + "\n")
-    return summary
+    # The model is written with its report.
+    return TrainingResult(summary=summary, report=training.report())
 
 
 def run(

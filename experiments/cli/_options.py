@@ -119,17 +119,13 @@ def command(function: Function) -> click.Command:
     return click.command(cls=Command)(click.option("--json", "as_json", is_flag=True, help=text)(run))
 
 
-def option(name: str, **more: Any) -> Callable[[Function], Function]:
-    """Returns the option called `name`, which a command may require."""
-    return click.option("--" + name.replace("_", "-"), name, **{**_OPTIONS[name], **more})
-
-
 def options(*names: str, required: Sequence[str] = ()) -> Callable[[Function], Function]:
-    """Adds options."""
+    """Adds the options of these names, some of which a command requires."""
 
     def add(function: Function) -> Function:
         for name in reversed(names):
-            function = option(name, required=name in required)(function)
+            how: dict[str, Any] = {**_OPTIONS[name], "required": name in required}
+            function = click.option("--" + name.replace("_", "-"), name, **how)(function)
         return function
 
     return add
@@ -175,6 +171,16 @@ def of_record(kind: type, *names: str, more: Sequence[str] = ()) -> Callable[[Fu
     """Adds options for fields of a record, and --set for all fields and for `more`; not given is None."""
     fields = (field.name for field in msgspec.structs.fields(kind))
     return lambda function: assigned(*fields, *more)(options(*names)(function))
+
+
+def of_training(kind: type, *names: str, more: Sequence[str] = ()) -> Callable[[Function], Function]:
+    """Adds the options of a command that trains, around those of `of_record`."""
+
+    def add(function: Function) -> Function:
+        own = of_record(kind, *names, more=more)(options("without_epsilon", "resume", "out")(function))
+        return options("preset", "config", "show")(own)
+
+    return add
 
 
 def mechanism(function: Function) -> Function:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import click
+import msgspec
 
 import tff_mf
 from tff_mf.base import strict_json
@@ -162,8 +163,9 @@ def exactness(facts: Mapping[str, Any]) -> str:
 
 def settings(preset: Preset | None, layer: Layer, kind: type[typed.Record]) -> Answer:
     """Returns the settings of a run, which are checked if none is missing, and where each is from."""
-    if (whole := layer.if_whole(kind)) is not None:
-        whole.check()
+    required = {field.name for field in msgspec.structs.fields(kind) if field.required}
+    if required <= layer.values.keys() and layer.values.keys() & {"epsilon", "noise_multiplier"}:
+        layer.settings(kind).check()
     shown = layer.shown(kind)
     facts: dict[str, Any] = {"run": shown}
     about = []
@@ -176,12 +178,12 @@ def settings(preset: Preset | None, layer: Layer, kind: type[typed.Record]) -> A
             results = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in row.published.items())
             about.append(f"published ({row.source}): {results}" if results else "")
     texts = typed.described(kind)
-    rows = [(name, f"{_set(each['value'])} ({each['source']}). {texts.get(name, '')}") for name, each in shown.items()]
+    rows = []
+    for name, each in shown.items():
+        value = each["value"]
+        word = _YES_NO[value] if value is None or isinstance(value, bool) else value
+        rows.append((name, f"{word} ({each['source']}). {texts.get(name, '')}"))
     return Answer(facts, [*about, Facts(rows)])
-
-
-def _set(value: Any) -> str:
-    return _YES_NO[value] if value is None or isinstance(value, bool) else str(value)
 
 
 def _words(name: str, value: Any) -> str:

@@ -93,22 +93,17 @@ def account(
         facts["amplified_statement"] = statements.amplified_line(
             level, sampling, rounds=rounds, **cohorts, grid=integers
         )
-    return _answer(facts, claim, title=_screens.title(file, mechanism), calibrated=epsilon is not None)
-
-
-def _answer(facts: dict[str, Any], claim: statements.Claim, *, title: str, calibrated: bool) -> Answer:
-    """Returns the screen and the JSON of the figures: without any ε where none may be stated."""
     refused = claim.state == statements.REFUSED
     hidden = [name for name in facts if name.removeprefix("amplified_").startswith("epsilon")] if refused else []
     shown = {
-        "mechanism": title,
+        "mechanism": _screens.title(file, mechanism),
         "participation": claim.participation,
         **dict.fromkeys(("min_sep", "max_participations", "claim", "amplified_statement", "sensitivity_exact")),
         "sensitivity_rule": _screens.exactness(facts),
         **{name: "not stated" for name in hidden if math.isfinite(facts[name])},
     }
     sigma = _screens.line("noise_multiplier", facts["noise_multiplier"])
-    needed = f"{sigma}: " if calibrated and not refused else ""
+    needed = f"{sigma}: " if epsilon is not None and not refused else ""
     blocks = [
         f"{needed}{statements.line(claim)}",
         _screens.figures(facts, shown),

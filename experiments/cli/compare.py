@@ -18,8 +18,7 @@ from ._screens import Answer
 @click.option(
     "--dry-run", is_flag=True, help="Check the settings of each run, count rounds and updates, train nothing."
 )
-@_options.option("dataset")
-@_options.option("out")
+@_options.options("dataset", "out")
 @click.option("--jobs", type=int, default=1, show_default=True, help="Number of runs at a time.")
 def compare(spec: str, dry_run: bool, dataset: str | None, out: str | None, jobs: int) -> Answer:
     """Train with every combination of a grid, and compare the results in a table and two pictures.
@@ -35,7 +34,7 @@ def compare(spec: str, dry_run: bool, dataset: str | None, out: str | None, jobs
 
 
 @_options.command
-@_options.option("out")
+@_options.options("out")
 def demo(out: str | None) -> Answer:
     """Train with correlated (blt) and with independent noise (identity) at the same (ε, δ), and compare.
 

@@ -15,7 +15,7 @@ from ._screens import Answer
 
 @_options.command
 @click.argument("run", metavar="RUN")
-@_options.option("out", required=True)
+@_options.options("out", required=("out",))
 @click.option("--model-only", is_flag=True, help="Write the trained model of RUN alone, with its final privacy report.")
 @click.option(
     "--longest-round",
@@ -26,7 +26,7 @@ from ._screens import Answer
     show_default=True,
     help="Minutes of the longest round: devices wait for min-sep of them.",
 )
-@_options.option("population")
+@_options.options("population")
 @click.option("--task-name", metavar="NAME", help="Name of the task for devices; by default derived from the settings.")
 def export(run: str, out: str, model_only: bool, **more: Any) -> Answer:
     """Write a deployment: graphs for server and devices, artifact, planned report, policy and SHA256SUMS.

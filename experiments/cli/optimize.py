@@ -26,7 +26,7 @@ _MORE = ("server_momentum", "server_warmup", "server_cooldown", "objective", "un
 @click.argument("kind", metavar="KIND")
 @_options.options("rounds", *_options.SAMPLING, "workload", "bands", "buffers", required=("rounds",))
 @_options.assigned(*_MORE)
-@_options.option("out", required=True)
+@_options.options("out", required=("out",))
 def optimize(kind: str, out: str, **given: Any) -> Answer:
     """Optimize a mechanism for a setting, and save it.
 
@@ -83,8 +83,7 @@ def optimize(kind: str, out: str, **given: Any) -> Answer:
 
 @_options.command
 @_options.mechanism
-@_options.options("rounds", *_options.SAMPLING)
-@_options.option("plot")
+@_options.options("rounds", *_options.SAMPLING, "plot")
 def show(file: str, rounds: int | None, plot: str | None, **drawn: Any) -> Answer:
     """Print a mechanism's parameters, sensitivity and losses, for its own setting or another.
 
@@ -103,10 +102,13 @@ def show(file: str, rounds: int | None, plot: str | None, **drawn: Any) -> Answe
     setting = MechanismSetting(
         rounds=rounds, participation=schema, workload=None if search is None else search.workload
     )
+    # Of arrays, the shapes.
+    parameters = {field.name: getattr(mechanism, field.name) for field in dataclasses.fields(mechanism)}
+    del parameters["optimized_for"]
     facts = {
         "mechanism": mechanism.kind,
         **_screens.described(rounds, schema),
-        **_parameters(mechanism),
+        **{name: list(value.shape) if isinstance(value, np.ndarray) else value for name, value in parameters.items()},
         **_screens.losses(mechanism, setting),
         **({} if search is None else {"converged": search.converged, "duality_gap": search.duality_gap}),
     }
@@ -114,13 +116,6 @@ def show(file: str, rounds: int | None, plot: str | None, **drawn: Any) -> Answe
     if plot is not None:
         from .. import plots
 
-        plots.draw_mechanism(mechanism, rounds, schema, _screens.workload_of(setting), plot)
+        plots.draw_mechanism(mechanism, setting, plot)
         facts["plot"] = plot
     return _screens.of_mechanism(facts, setting, {"mechanism": _screens.title(file, mechanism)}, first="sensitivity")
-
-
-def _parameters(mechanism: tff_mf.Mechanism) -> dict[str, Any]:
-    """Returns the parameters of a mechanism; for arrays, their shapes."""
-    parameters = {field.name: getattr(mechanism, field.name) for field in dataclasses.fields(mechanism)}
-    del parameters["optimized_for"]
-    return {name: list(value.shape) if isinstance(value, np.ndarray) else value for name, value in parameters.items()}

@@ -35,8 +35,7 @@ _LOSSES = "Losses compare mechanisms at equal privacy."
     required=("population", "clients_per_round", "rounds", "delta"),
 )
 @click.option("--thorough", is_flag=True, help="Also optimize mechanisms that take minutes.")
-@_options.option("out")
-@_options.option("plot")
+@_options.options("out", "plot")
 def plan(thorough: bool, out: str | None, plot: str | None, **given: Any) -> Answer:
     """Compare all mechanisms before a run, and recommend one.
 
@@ -67,7 +66,7 @@ def plan(thorough: bool, out: str | None, plot: str | None, **given: Any) -> Ans
     if plot is not None:
         from .. import plots
 
-        title = plots.setting(planned.rounds, planned.participation)
+        title = plots.numbers(planned.rounds, planned.participation)
         plots.draw_comparison(planned.options, name, least, plot, title=title)
     dimension = given["dimension"]
     signal = None if dimension is None else signal_to_noise.of_plan(planned, dimension)
@@ -97,13 +96,18 @@ def plan(thorough: bool, out: str | None, plot: str | None, **given: Any) -> Ans
         ],
         "least_loss": least,
     }
+    numbers = "floats; figures hold for real numbers only, and --grid auto closes that gap"
+    if planned.grid is not None:
+        assumed = " (--dimension)" if dimension is None else ""
+        parameters = f"{planned.dimension:,} parameters{assumed}"
+        numbers = f"integers of {planned.grid.bits} bits, for {parameters}: figures include their cost"
     often = statements.bound_to(planned.participation)
     clients = f"{planned.clients_per_round:,} of {planned.population:,} clients a round"
     rows = [
         ("setting", f"{clients}, {planned.rounds:,} rounds, {often}"),
         ("why", planned.why.removeprefix(f"{name}: ")),
         ("learns", "" if signal is None else signal_to_noise.warning(signal)),
-        ("numbers", _numbers(planned, assumed=dimension is None)),
+        ("numbers", numbers),
         ("note", statements.uncustomary_delta(planned.delta, planned.population)),
         ("written", ", ".join(filter(None, (out, plot)))),
     ]
@@ -173,15 +177,6 @@ def _setting(
         "grid": integers,
         "dimension": None if integers is None else for_model,
     }
-
-
-def _numbers(planned: tff_mf.Plan, *, assumed: bool) -> str:
-    if planned.grid is None:
-        return "floats; figures hold for real numbers only, and --grid auto closes that gap"
-    return (
-        f"integers of {planned.grid.bits} bits, for {planned.dimension:,} parameters"
-        f"{' (--dimension)' if assumed else ''}: figures include their cost"
-    )
 
 
 def _bytes(option: Option, dimension: int | None) -> int | None:

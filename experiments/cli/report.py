@@ -29,6 +29,8 @@ def report(run: str, check: bool, runs_before: int | None, end: bool) -> Answer:
     has its ε, and its keys are deleted. With --runs-before K, ε of K more runs as this one was planned, and of this
     one, is stated too.
     """
+    from .. import reports
+    from ..runs import statements
     from ..runs.folders import readable_folder
 
     folder = readable_folder(pathlib.Path(run))
@@ -39,7 +41,14 @@ def report(run: str, check: bool, runs_before: int | None, end: bool) -> Answer:
     before = 0 if runs_before is None else validation.whole("runs_before", runs_before)
     if end:
         _end(folder)
-    return _checked(folder) if check else _written(folder, before)
+    if check:
+        return _checked(folder)
+    begun = reports.has_begun(folder)
+    made = reports.write(folder, realised=begun, page=True, runs_before=before)
+    if not begun:
+        click.echo("by its files, nothing has run here: this is a plan", err=True)
+    refused = begun and made.claim.state == statements.REFUSED
+    return Answer(made.as_json(), [Markdown(reports.markdown(made, appendix=False))], failed=refused)
 
 
 def _end(folder: pathlib.Path) -> None:
@@ -81,15 +90,3 @@ def _checked(folder: pathlib.Path) -> Answer:
     ]
     # A claim whose report does not follow from its files is not repeated.
     return Answer(facts, [verdict, "\n".join(lines), found.report.headline if sound else ""], failed=not sound)
-
-
-def _written(folder: pathlib.Path, runs_before: int) -> Answer:
-    from .. import reports
-    from ..runs import statements
-
-    begun = reports.has_begun(folder)
-    made = reports.write(folder, realised=begun, page=True, runs_before=runs_before)
-    if not begun:
-        click.echo("by its files, nothing has run here: this is a plan", err=True)
-    refused = begun and made.claim.state == statements.REFUSED
-    return Answer(made.as_json(), [Markdown(reports.markdown(made, appendix=False))], failed=refused)

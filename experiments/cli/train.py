@@ -33,14 +33,8 @@ _EXECUTION = ("checkpoint_every", "clients_at_once")
 
 
 @_options.command
-@_options.option("preset")
-@_options.option("config")
-@_options.option("show")
-@_options.of_record(RunSettings, *_OPTIONS, more=(*_EXECUTION, "insecure_seed"))
-@_options.option("without_epsilon")
+@_options.of_training(RunSettings, *_OPTIONS, more=(*_EXECUTION, "insecure_seed"))
 @click.option("--force", is_flag=True, help="Train although the noise drowns what the run could learn.")
-@_options.option("resume")
-@_options.option("out")
 def train(
     preset: str | None,
     config: str | None,
@@ -152,13 +146,7 @@ def _words(
 
 
 @_options.command
-@_options.option("preset")
-@_options.option("config")
-@_options.option("show")
-@_options.of_record(central.CentralSettings, "mechanism", "epochs", "epsilon", "noise_multiplier", "delta")
-@_options.option("without_epsilon")
-@_options.option("resume")
-@_options.option("out")
+@_options.of_training(central.CentralSettings, "mechanism", "epochs", "epsilon", "noise_multiplier", "delta")
 def train_central(
     preset: str | None,
     config: str | None,

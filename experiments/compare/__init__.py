@@ -41,7 +41,7 @@ from ..runs import folders, statements
 from ..runs.folders import read_record
 from ..runs.names import CHECKPOINTS, COHORTS, METRICS, REPORT, REPORT_TEXT, SUMMARY
 from ..runs.results import Summary, read_metrics
-from ..runs.settings import FIELDS, FLAG, PRESETS, SQLITE, Layer, NamedFiles, RunSettings, as_toml, laid, read_toml
+from ..runs.settings import FLAG, PRESETS, SQLITE, Layer, NamedFiles, RunSettings, as_toml, laid, read_toml
 from ..runs.statements import REFUSED, Claim
 
 # The specifications of the papers' tables, and of the demo.
@@ -125,13 +125,6 @@ class PlannedRun:
         return "noise_multiplier", self.settings.noise_multiplier or 0.0
 
 
-def about(path: pathlib.Path) -> dict[str, str]:
-    """Returns what a specification says about itself: `title`, `paper` and `notes`, as far as it has them."""
-    content = content_of(path)
-    texts = {"title": content.title, "paper": content.paper, "notes": content.notes}
-    return {key: " ".join(text.split()) for key, text in texts.items() if text}
-
-
 def read(
     path: pathlib.Path, data_of: Mapping[str, pathlib.Path] | None = None, *, dataset: str | None = None
 ) -> list[PlannedRun]:
@@ -201,7 +194,8 @@ def _runs_of(
 def _named(runs: Sequence[PlannedRun], data_of: Mapping[str, pathlib.Path]) -> list[PlannedRun]:
     """Returns each run once, with its name and label."""
     values_of = [msgspec.structs.asdict(run.settings) for run in runs]
-    differing = [name for name in FIELDS if name not in _AXES and len({values[name] for values in values_of}) > 1]
+    fields = RunSettings.__struct_fields__
+    differing = [name for name in fields if name not in _AXES and len({values[name] for values in values_of}) > 1]
     named: dict[str, PlannedRun] = {}
     told_apart: dict[tuple[Any, ...], str] = {}
     for run, values in zip(runs, values_of, strict=True):
@@ -267,9 +261,11 @@ def run_comparison(
         _say(f"{len(planned)} runs, {len(planned) - len(waiting)} done already")
         with console.bar("compare", len(waiting)):
             failed = run_missing(waiting, out, at_once=jobs, lock=lock, say=_say)
+        content = content_of(spec)
+        texts = {"title": content.title, "paper": content.paper, "notes": content.notes}
         finished = [_finished(run, out) for run in planned if is_done(out, run.name)]
         result = ComparisonResult(
-            specification=about(spec),
+            specification={name: " ".join(text.split()) for name, text in texts.items() if text},
             runs_planned=len(planned),
             runs_done=len(finished),
             runs_failed=failed,
@@ -596,7 +592,12 @@ def page(result: ComparisonResult, *, name: str = "") -> str:
         said += ["## Failed runs, which are left out", "\n".join(failed)]
     if best:
         said += [f"{statements.CHOICE_OF_SETTINGS}. Where the clients are real, all runs of this page count."]
-        said += ["## Guarantees, or the reason why there is none", _guarantees(best)]
+        # Each statement once, with the level and the mechanisms that it is about.
+        lines: dict[tuple[str, str], list[str]] = {}
+        for level in best:
+            lines.setdefault((level.level, statements.line(level.claim)), []).append(level.mechanism)
+        listed = [f"- {level}, {'; '.join(names)}: {line}" for (level, line), names in lines.items()]
+        said += ["## Guarantees, or the reason why there is none", "\n".join(listed)]
     return "\n\n".join(filter(None, said)).replace("<", "&lt;") + "\n"
 
 
@@ -614,14 +615,6 @@ def _accuracies(best: Sequence[LevelResult]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def _guarantees(best: Sequence[LevelResult]) -> str:
-    """Returns each statement once, with the level and the mechanisms that it is about."""
-    said: dict[tuple[str, str], list[str]] = {}
-    for level in best:
-        said.setdefault((level.level, statements.line(level.claim)), []).append(level.mechanism)
-    return "\n".join(f"- {level}, {'; '.join(names)}: {line}" for (level, line), names in said.items())
-
-
 def draw(
     result: ComparisonResult, planned: Sequence[PlannedRun], folder: pathlib.Path, *, name: str
 ) -> list[pathlib.Path]:
@@ -629,7 +622,7 @@ def draw(
     # Here, since Matplotlib takes a second to load.
     from .. import plots
 
-    settings = {plots.setting(run.settings.rounds, run.settings.participation()) for run in planned}
+    settings = {plots.numbers(run.settings.rounds, run.settings.participation()) for run in planned}
     title = settings.pop() if len(settings) == 1 else name
     best = result.levels
     looks = plots.styles(level.mechanism for level in best)

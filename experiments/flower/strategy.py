@@ -155,14 +155,6 @@ class FlowerSettings:
         validation.one_of("generator", self.generator, _GENERATORS)
         validation.instance("floating_point", self.floating_point, bool, "pass True or False")
 
-    def as_json(self) -> dict[str, Any]:
-        """Returns what a resumed run must share beside its rate, as JSON."""
-        return {
-            "server_momentum": self.optimizer.momentum,
-            "replies": self.replies,
-            "generator": self.generator,
-        }
-
 
 def sampling_of(config: Mapping[str, Any]) -> SamplingSettings:
     """Returns how the nodes of an app take part: `sampling` of its configuration, and the parameters that are not 0.
@@ -504,7 +496,13 @@ def open_strategy(
     folder = pathlib.Path(folder)
     validation.instance("settings", settings, FlowerSettings, "pass FlowerSettings(...)")
     validation.instance("plan", plan, tff_mf.Plan, "make one with tff_mf.plan")
-    _check_supported(plan)
+    for name in ("restart_every", "adaptive_count_stddev"):
+        if getattr(plan, name) is not None:
+            raise InputValueError(
+                f"{name}={getattr(plan, name)!r} is not supported on Flower, where the noise does not restart, no "
+                "count of clipped updates is released, and the clip norm is constant: leave it out, or train in "
+                "TensorFlow Federated."
+            )
     initial = model_arrays(initial_arrays, left_out)
     layout = Layout(shapes={name: value.shape for name, value in initial.items()})
     if plan.grid is None and not settings.floating_point:
@@ -516,7 +514,12 @@ def open_strategy(
     more.setdefault("versions", {**folders.versions(), "flwr": importlib.metadata.version("flwr")})
     # Under other identities, those who took part would be strangers.
     named: Any = identify if hasattr(identify, "__qualname__") else type(identify)
-    given = {**settings.as_json(), "identities": f"{named.__module__}.{named.__qualname__}"}
+    given = {
+        "server_momentum": settings.optimizer.momentum,
+        "replies": settings.replies,
+        "generator": settings.generator,
+        "identities": f"{named.__module__}.{named.__qualname__}",
+    }
     more.setdefault("about", {"engine": "flwr", **given})
     more.setdefault("server_learning_rate", settings.optimizer.learning_rate)
     if drawn is not None:
@@ -524,7 +527,11 @@ def open_strategy(
     else:
         more["sampler"] = "uniform, of those allowed"
     with open_guard(folder, plan, **more) as guarded:
-        about = {**given, "layout": layout.as_json(), "noise": stream.fingerprint.hex()}
+        about = {
+            **given,
+            "layout": [[name, list(shape)] for name, shape in layout.shapes.items()],
+            "noise": stream.fingerprint.hex(),
+        }
         saved = Checkpoints(folder / names.CHECKPOINTS, about)
         planned = None if drawn is None else guarded.draws_from(drawn)
         if number := guarded.resume(saved):
@@ -556,16 +563,6 @@ def _drawn_before(plan: tff_mf.Plan, nodes: Collection[str] | None) -> list[str]
             "identities of all nodes."
         )
     return checked_clients(plan, nodes, name="nodes")
-
-
-def _check_supported(plan: tff_mf.Plan) -> None:
-    for name in ("restart_every", "adaptive_count_stddev"):
-        if getattr(plan, name) is not None:
-            raise InputValueError(
-                f"{name}={getattr(plan, name)!r} is not supported on Flower, where the noise does not restart, no "
-                "count of clipped updates is released, and the clip norm is constant: leave it out, or train in "
-                "TensorFlow Federated."
-            )
 
 
 def _summands(plan: tff_mf.Plan, settings: FlowerSettings, layout: Layout) -> Summands:

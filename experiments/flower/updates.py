@@ -55,9 +55,6 @@ class Layout:
         parts = np.split(vector, ends[:-1])
         return {name: part.reshape(shape) for (name, shape), part in zip(self.shapes.items(), parts, strict=True)}
 
-    def as_json(self) -> list[list[object]]:
-        return [[name, list(shape)] for name, shape in self.shapes.items()]
-
 
 # What nodes reply with: the model that they trained, its difference from the one that they were sent, or that
 # difference in integers.

@@ -43,7 +43,6 @@ Model = Callable[[], tff.learning.models.VariableModel] | tff.learning.models.Fu
 Sampler = Callable[[Sequence[str]], Sequence[str]]
 Build = Callable[[aggregators.MFAggregationFactory], tff.learning.templates.LearningProcess]
 
-_FED_AVG, _FED_SGD = "private_fed_avg", "private_fed_sgd"
 # Arguments of TFF's builders that would void the guarantee, each with the remedy.
 _REFUSED = {
     "metrics_aggregator": "metrics of the clients that train are a release without noise; use training.evaluate(...) "
@@ -657,7 +656,7 @@ def private_fed_avg(
     server = tff.learning.optimizers.build_sgdm(1.0) if server_optimizer_fn is None else server_optimizer_fn
     optimizers = {"client_optimizer_fn": client_optimizer_fn, "server_optimizer_fn": server}
     more = {"sampler": sampler, "initial_weights": initial_weights, **refused}
-    return _opened(_FED_AVG, plan, model_fn, optimizers, folder, **more)
+    return _opened("private_fed_avg", plan, model_fn, optimizers, folder, **more)
 
 
 def private_fed_sgd(
@@ -675,7 +674,7 @@ def private_fed_sgd(
     """
     server = tff.learning.optimizers.build_sgdm(0.1) if server_optimizer_fn is None else server_optimizer_fn
     optimizers = {"server_optimizer_fn": server}
-    return _opened(_FED_SGD, plan, model_fn, optimizers, folder, **more)
+    return _opened("private_fed_sgd", plan, model_fn, optimizers, folder, **more)
 
 
 def learning_process(

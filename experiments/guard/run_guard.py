@@ -163,7 +163,7 @@ class RunGuard:
             drawn = secret_cohorts(
                 self.folder / names.CHECKPOINTS / names.COHORTS,
                 run=self.run,
-                begun=self._book.record.newest is not None,
+                begun=bool(self._book.record.begun),
                 client_ids=checked_clients(self._plan, clients),
                 rounds=self._plan.rounds,
                 sampling=self._plan.sampling,

@@ -139,10 +139,6 @@ def up(value: float | None) -> str:
     return "∞" if value is None else rounded_up(value)
 
 
-def _silent(steps: int, note: str) -> None:
-    """Shows nothing."""
-
-
 def _print(text: str) -> None:
     """Writes a line where no bar is open."""
     click.echo(text, err=True)
@@ -159,7 +155,7 @@ def bar(label: str, total: int | None) -> Iterator[_Advance]:
     Nothing is written unless standard error is a terminal. The total is `None` if it is not known.
     """
     if not sys.stderr.isatty():
-        yield _silent
+        yield lambda steps, note: None
         return
     # Without a terminal nothing needs it, and its import takes a tenth of a second.
     from rich import console, progress

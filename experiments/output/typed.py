@@ -86,17 +86,13 @@ def _refusal(error: msgspec.ValidationError, value: Any, kind: Any) -> str:
         field = names.pop() if names else "content"
         rule = f"{field}={shown(value)}: {rule}."
     elif unknown := re.fullmatch(r"Object contains unknown field `(.*)`", rule, re.DOTALL):
-        meant = validation.did_you_mean(unknown[1], known_fields(kind), always=True)
+        records = msgspec.json.schema(kind).get("$defs", {}).values()
+        known = dict.fromkeys(name for record in records for name in record.get("properties", {}))
+        meant = validation.did_you_mean(unknown[1], list(known), always=True)
         rule = f"{unknown[1]!r:.80} is not a known key{meant}"
     else:
         rule = rule.replace("Object missing required field", "missing:") + "."
     return "".join(f" [{name}]" for name in names) + f": {rule}"
-
-
-def known_fields(kind: Any) -> list[str]:
-    """Returns the fields of a record, and of the records in it."""
-    records = msgspec.json.schema(kind).get("$defs", {}).values()
-    return list(dict.fromkeys(name for record in records for name in record.get("properties", {})))
 
 
 def shown(value: object) -> str:

@@ -52,11 +52,9 @@ from .evidence import planned_epsilon as planned_epsilon
 # differ between processors.
 TOO_SMALL, APART = 1e-9, 1e-6
 # Numbers that are computed, in which a claim gets weaker as they grow. All others stand in the files as they are.
-CLAIMS = frozenset(
-    {
-        *("epsilon", "epsilon_as_run", "epsilon_of_a_person", "epsilon_with_runs_before"),
-        *("mu", "zcdp_rho", "tail", "sensitivity"),
-    }
+CLAIMS = (
+    *("epsilon", "epsilon_as_run", "epsilon_of_a_person", "epsilon_with_runs_before"),
+    *("mu", "zcdp_rho", "tail", "sensitivity"),
 )
 # What a check does not compare: words, which may change, and who wrote them.
 _WORDS = frozenset({"text", "warnings", "not_checked", "made_by"})
@@ -190,6 +188,14 @@ def _built(evidence: Evidence) -> Report:
     checked, claim = judged(evidence)
     ledger, stated, refused = evidence.ledger, evidence.stated, claim.state == REFUSED
     plan, run = _quoted(folder, names.PLAN), _quoted(folder, names.RUN_JSON, "cohorts", "command")
+    log = Log(
+        released=len(ledger.released),
+        computed_again=sum(times > 1 for times in ledger.attempts.values()),
+        # When a search's run began says how many came before it.
+        started=ledger.started.isoformat() if ledger.started and not evidence.plan.search else None,
+        ended=ledger.finished.isoformat() if ledger.finished and not evidence.plan.search else None,
+        has_ended=ledger.ended,
+    )
     report = Report(
         report=5,
         kind="realised" if realised else "planned",
@@ -198,7 +204,7 @@ def _built(evidence: Evidence) -> Report:
         sensitivity=stated.sensitivity.value if stated else None,
         planned=None if refused else _figures(evidence.planned, claim.delta),
         realised=None if refused or evidence.plan.search else _figures(evidence.seen, claim.delta),
-        log=_log(ledger, timed=evidence.plan.search is None) if ledger.run else None,
+        log=log if ledger.run else None,
         checked=checked,
         warnings=_warnings(evidence, claim),
         mechanism=evidence.plan.mechanism.kind,
@@ -224,17 +230,6 @@ def _figures(computed: Computed | None, delta: float) -> Figures | None:
         epsilon=finite(guarantee.epsilon(delta)),
         zcdp_rho=finite(guarantee.zcdp_rho),
         mu=finite(guarantee.mu),
-    )
-
-
-def _log(ledger: LedgerRecord, *, timed: bool) -> Log:
-    """Returns the rounds without times of a search's run: when it began says how many came before it."""
-    return Log(
-        released=len(ledger.released),
-        computed_again=sum(times > 1 for times in ledger.attempts.values()),
-        started=ledger.started.isoformat() if timed and ledger.started else None,
-        ended=ledger.finished.isoformat() if timed and ledger.finished else None,
-        has_ended=ledger.ended,
     )
 
 
@@ -290,7 +285,7 @@ def _warnings(evidence: Evidence, claim: Claim) -> list[str]:
 def _of_devices(ledger: LedgerRecord) -> list[str]:
     """Returns what to warn the operator of in the counts of the devices' reports, which no report has."""
     counts = sorted(ledger.reports.items())
-    empty = [number for number, count in counts if not count.in_the_model]
+    empty = [number for number, count in counts if count.counted == count.zeroed]
     bad = [number for number, count in counts if count.bad > _MANY * count.came]
     warnings = []
     if empty:

@@ -178,10 +178,9 @@ def gather(folder: pathlib.Path, *, realised: bool, runs_before: int = 0) -> Evi
 
 def planned_epsilon(record: RunRecord) -> float | None:
     """Returns ε of a run as planned; `None` if it is infinite, or may not be stated at this δ."""
-    epsilon = _computed(record, record.plan.participation, rounds=record.plan.rounds).guarantee.epsilon(
-        record.plan.delta
-    )
-    return None if statements.violations(epsilon, record.plan.delta, record.population) else epsilon
+    plan = record.plan
+    epsilon = _computed(record, plan.participation, rounds=plan.rounds).guarantee.epsilon(plan.delta)
+    return None if statements.violations(epsilon, plan.delta, record.population) else epsilon
 
 
 def _seen(evidence: Evidence) -> Computed:
@@ -307,7 +306,8 @@ def _participation(evidence: Evidence) -> str:
 def _sampler(evidence: Evidence) -> str:
     """The cohorts in the log are the planned ones, and secret cohorts are not in it."""
     record = evidence.record
-    if record.is_secret != record.draws_in_secret:
+    asked = record.plan if record.settings is None else record.settings
+    if record.is_secret != asked.secret_cohorts:
         raise _RuleError(f"{names.RUN_JSON} contradicts itself on whether cohorts are secret")
     if record.is_secret:
         if evidence.rounds_by_client:
@@ -350,8 +350,6 @@ def _log(evidence: Evidence) -> str:
 def _releases(evidence: Evidence) -> str:
     """Each round was released at most once, in order."""
     ledger = evidence.ledger
-    if twice := [number for number, times in ledger.released.items() if times > 1]:
-        raise _RuleError(f"round {twice[0]} was released more than once: two results of a round are two releases")
     if ledger.impossible:
         raise _RuleError(f"{ledger.impossible[0]}: no run has such a ledger")
     return "in order, of its newest attempt" if ledger.released else ""

@@ -103,19 +103,15 @@ def check_empty(path: pathlib.Path) -> None:
 
 
 def resumable_folder(path: pathlib.Path) -> pathlib.Path:
-    """Returns the folder of a run that was interrupted; of one that has ended, the secret of its cohorts is deleted."""
+    """Returns the folder of a run that was interrupted."""
     if not path.is_dir():
         raise InputValueError(f"out={str(path)!r} has no run to resume: start the run without --resume.")
     saved = checkpoint_files.saved_rounds(path / names.CHECKPOINTS)
     book = read_ledger(path / names.LEDGER) if (path / names.LEDGER).is_file() else None
     ended = (path / names.SUMMARY).is_file() or (book is not None and book.ended)
+    keys = saved or (path / names.CHECKPOINTS / names.COHORTS).exists()
     # A run may have been stopped after its last round, before its keys were deleted and its report was written.
-    if ended and not saved and all((path / name).is_file() for name in (names.REPORT, names.REPORT_TEXT)):
-        secret = path / names.CHECKPOINTS / names.COHORTS
-        if secret.exists():
-            # It is deleted after the checkpoints, which cannot be continued without it.
-            with files.alone(path):
-                secret.unlink(missing_ok=True)
+    if ended and not keys and all((path / name).is_file() for name in (names.REPORT, names.REPORT_TEXT)):
         raise InputValueError(f"out={str(path)!r} holds a run that has ended: there is nothing to resume.")
     files.make_writable(path)
     return path
@@ -186,15 +182,12 @@ class Storage(Protocol):
 
     def rounds(self) -> Sequence[int]:
         """Returns the rounds after which a state was saved and is there, in order."""
-        ...
 
     def save(self, round_number: int, state: Any, about: Mapping[str, Any]) -> None:
         """Saves the state after a round with facts about it, and returns when both would survive a power cut."""
-        ...
 
     def about(self, round_number: int) -> Mapping[str, Any]:
         """Returns the facts that were saved with a state."""
-        ...
 
     def drawn(self, state: Any = None) -> Mapping[str, int] | None:
         """Returns for how many rounds each noise in a state was drawn, by fingerprint; `None` if that is not known.
@@ -202,7 +195,6 @@ class Storage(Protocol):
         Args:
             state: The state; the newest that was saved, or that a run begins with, if not given.
         """
-        ...
 
 
 class Checkpoints:
@@ -326,11 +318,6 @@ class RunRecord(RunFacts, kw_only=True):
             return SamplingSettings.of(self.plan.sampling)
         except InputValueError:
             return None
-
-    @property
-    def draws_in_secret(self) -> bool:
-        """Whether the run says that its cohorts are secret; `is_secret` is whether its claim counts on it."""
-        return self.plan.secret_cohorts if self.settings is None else self.settings.secret_cohorts
 
     @property
     def training(self) -> RunSettings:

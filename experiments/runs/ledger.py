@@ -66,11 +66,6 @@ class ReportCounts(Record):
         """Reports that were refused, scaled or zeroed."""
         return sum(self.refused.values()) + self.clipped + self.zeroed
 
-    @property
-    def in_the_model(self) -> int:
-        """Updates in the sum that were not replaced by zero."""
-        return self.counted - self.zeroed
-
 
 class Opened(Record, tag="opened", tag_field="kind"):
     """The first line: the format, the run, the hash of its `run.json`, and the time by the clock of the machine."""
@@ -173,11 +168,6 @@ class LedgerRecord:
     ended: bool = False
     problems: list[str] = dataclasses.field(default_factory=list)
     impossible: list[str] = dataclasses.field(default_factory=list)
-
-    @property
-    def newest(self) -> Begun | None:
-        """The attempt that was begun last, `None` before the first."""
-        return self.begun[-1] if self.begun else None
 
     @property
     def sizes(self) -> dict[int, int]:

@@ -15,12 +15,12 @@ import safetensors.numpy
 
 from tff_mf.base.errors import InputValueError
 
-from ..output import files
+from ..output import files, typed
 from ..output.typed import Number, Record
 from .names import MODEL, VOCABULARY
 
 ROUND, SECONDS = "round", "seconds"
-LOSS, ACCURACY = "loss", "accuracy_without_out_of_vocab_or_end_of_sentence"
+ACCURACY = "accuracy_without_out_of_vocab_or_end_of_sentence"
 # Columns that contain nothing about anybody's data.
 HARMLESS = frozenset({ROUND, SECONDS})
 # Whom evaluation is on, in `released_without_noise` of run.json. StackOverflow's test split is by date, and has users
@@ -250,10 +250,4 @@ def read_model(folder: pathlib.Path, file: str = MODEL) -> tuple[dict[str, np.nd
 
 def read_vocabulary(folder: pathlib.Path) -> list[str]:
     """Returns the words of a run's or a bundle's model."""
-    try:
-        words = json.loads((folder / VOCABULARY).read_text(encoding="utf-8"))
-        if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
-            raise ValueError("it is not a list of words")
-        return words
-    except (OSError, ValueError, RecursionError) as error:
-        raise InputValueError(f"run={str(folder)!r}: {VOCABULARY} is missing or damaged: {error}") from error
+    return typed.read(folder / VOCABULARY, list[str], "vocabulary")

@@ -49,7 +49,6 @@ ALL, PROPOSED = "all", "proposed"
 TEST_EXAMPLES = 20_000
 # Fields whose values are files, or known names.
 FILES = ("mechanism", "dataset")
-_OF_MODEL = ("vocab_size", "embedding_size", "units")
 # Of a plan, as the settings have them.
 _AS_IN_PLAN = ("rounds", "delta", "clip_norm", "restart_every")
 # NumPy's and Python's generators, which TFF seeds, take 32 bits.
@@ -229,9 +228,6 @@ class RunSettings(PrivacySettings, kw_only=True):
                 raise InputValueError(f"{name}={value!r} must be a number or {word!r}.")
         # Refuses its parameters.
         self.sampling_settings()
-        self._check_secret_cohorts()
-
-    def _check_secret_cohorts(self) -> None:
         if self.secret_cohorts and self.sampling not in SECRET:
             raise InputValueError(
                 f"secret_cohorts does not go with sampling={self.sampling!r}, which secrecy does not amplify: take "
@@ -262,8 +258,11 @@ class RunSettings(PrivacySettings, kw_only=True):
 
     @property
     def dimension(self) -> int:
-        """Number of the model's parameters with its whole vocabulary."""
-        return dimension_of(self.model, **{name: getattr(self, name) for name in _OF_MODEL})
+        """Number of the model's parameters with its whole vocabulary, without TensorFlow."""
+        words, width, units = self.vocab_size + _SPECIAL_WORDS, self.embedding_size, self.units
+        if self.model == "conv":
+            return words * width + (KERNEL_WORDS * width + 1) * units + (units + 1) * words
+        return words * width + 4 * (width + units + 1) * units + (units + 1) * width + (width + 1) * words
 
     def chosen_grid(self) -> tff_mf.Grid | None:
         """Returns the grid that the settings stand for; `None` for floating point."""
@@ -375,7 +374,6 @@ _GOES_WITH: Sequence[tuple[str, Sequence[Any], str, Any, str]] = (
         "--sampling and --population",
     ),
 )
-FIELDS = RunSettings.__struct_fields__
 
 
 def grid_of(grid: int | str, *, dimension: int, cohort: int) -> tff_mf.Grid | None:
@@ -405,19 +403,6 @@ def grid_of(grid: int | str, *, dimension: int, cohort: int) -> tff_mf.Grid | No
     return tff_mf.Grid(bits=grid, max_clients=clients)
 
 
-def dimension_of(model: str, *, vocab_size: int, embedding_size: int, units: int) -> int:
-    """Returns the number of parameters of a model with its whole vocabulary, without TensorFlow.
-
-    Example:
-        >>> dimension_of("lstm", vocab_size=10_000, embedding_size=96, units=670) == PAPERS_DIMENSION
-        True
-    """
-    words, width = vocab_size + _SPECIAL_WORDS, embedding_size
-    if model == "conv":
-        return words * width + (KERNEL_WORDS * width + 1) * units + (units + 1) * words
-    return words * width + 4 * (width + units + 1) * units + (units + 1) * width + (width + 1) * words
-
-
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Layer:
     """Values of some fields, each with its source.
@@ -438,12 +423,6 @@ class Layer:
     def settings(self, kind: type[Any] | None = None, where: str = "") -> Any:
         """Returns the settings of a kind, of a run if not given, with defaults for the fields that are left out."""
         return typed.convert(self.values, kind or RunSettings, where)
-
-    def if_whole(self, kind: type[Record]) -> Any:
-        """Returns the settings if these values are all that a run needs; `None` if some are still to be given."""
-        required = {field.name for field in msgspec.structs.fields(kind) if field.required}
-        whole = required <= self.values.keys() and self.values.keys() & {"epsilon", "noise_multiplier"}
-        return self.settings(kind) if whole else None
 
     def shown(self, kind: type[Record]) -> dict[str, dict[str, Any]]:
         """Returns value and source of every field, in the order of the settings, defaults included."""

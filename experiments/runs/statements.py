@@ -339,11 +339,7 @@ def check_asked(*, noise_multiplier: float | None, insecure_seed: int | None) ->
         raise _untrained(f"noise_multiplier={noise_multiplier!r}", f"{NO_EPSILON}, there is no noise: give a σ above 0")
 
 
-def check_statable(
-    privacy: tff_mf.Plan,
-    *,
-    population: int | None = None,
-) -> None:
+def check_statable(privacy: tff_mf.Plan, *, population: int | None = None) -> None:
     """Raises if no ε can be stated for a run, whatever happens while it trains.
 
     Formal guarantee: it raises wherever the claim of the plan is refused.

@@ -16,7 +16,6 @@ import tff_mf
 from tff_mf.experiments import reports, train
 from tff_mf.experiments.guard import export
 from tff_mf.experiments.runs.ledger import ReportCounts, Rules
-from tff_mf.experiments.runs.settings import dimension_of
 
 from .shared import Kept, invoke, open_loop
 
@@ -30,7 +29,8 @@ def test_a_deployment_has_the_whole_cohort_and_all_of_its_noise(bundle):
     assert not run.simulation
     assert run.plan.grid == GRID
     setting = tff_mf.Tree(200, variant="full"), 200, run.plan.participation
-    dimension = dimension_of("conv", vocab_size=60, embedding_size=4, units=4)
+    # Of a convolution over three words, with 60 words and four special ones, of width 4, and 4 filters.
+    dimension = 64 * 4 + (3 * 4 + 1) * 4 + (4 + 1) * 64
     charged, plain = (
         tff_mf.guarantee(*setting, noise_multiplier=8.0, **more).epsilon(1e-6)
         for more in ({"grid": GRID, "dimension": dimension}, {})

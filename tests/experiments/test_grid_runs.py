@@ -13,7 +13,7 @@ import tff_mf
 from tff_mf.accounting import grid_charge
 from tff_mf.experiments import reports
 from tff_mf.experiments.runs import names, statements
-from tff_mf.experiments.runs.settings import RunSettings, dimension_of, grid_of
+from tff_mf.experiments.runs.settings import RunSettings, grid_of
 from tff_mf.experiments.sampling import SamplingSettings
 from tff_mf.mechanisms import on_grid
 from tff_mf.mechanisms.grid import check_rows
@@ -119,7 +119,8 @@ GIVEN = {"rounds": 8, "clients_per_round": 2, "delta": 1e-6, "min_sep": 4, "max_
 def test_every_mechanism_of_train_has_a_guarantee_and_noise_on_a_grid(name):
     asked = RunSettings(**GIVEN, epsilon=8.0, mechanism=name, grid="auto", vocab_size=50, embedding_size=2, units=2)
     found = asked.privacy_plan(asked.build_mechanism())
-    assert found.dimension == dimension_of("lstm", vocab_size=50, embedding_size=2, units=2)
+    # An LSTM of 2 units for 50 words and four special ones, of width 2.
+    assert found.dimension == 54 * 2 + 4 * (2 + 2 + 1) * 2 + (2 + 1) * 2 + (2 + 1) * 54
     assert found.epsilon <= 8.0
     on_grid(found.mechanism, deviation=found.noise_multiplier * 2.0**found.grid.bits)
 

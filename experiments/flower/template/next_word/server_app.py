@@ -24,10 +24,9 @@ def main(grid: Grid, context: Context) -> None:
     folder = pathlib.Path(str(config["out"]))
     # A resumed run needs the very mechanism that it began with.
     stored = folder / "mechanism.safetensors"
-    given = str(stored) if stored.exists() else str(config["mechanism"])
     mechanism = (
-        tff_mf.load(given)
-        if given
+        tff_mf.load(stored)
+        if stored.exists()
         else tff_mf.optimize_blt(rounds=rounds, participation=sampling.schema(rounds), buffers=2)
     )
     sigma = float(config["noise-multiplier"])
