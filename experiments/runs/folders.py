@@ -286,6 +286,10 @@ class RunFacts(Record, kw_only=True):
 
     def __post_init__(self) -> None:
         validation.one_of("adjacency", self.adjacency, ("zero-out", "replace-one"))
+        if self.settings is not None and self.server_learning_rate is None:
+            raise InputValueError(
+                "server_learning_rate=None must be the rate that the settings came to: put run.json back."
+            )
         if self.is_secret and (self.cohorts or self.adjacency != "zero-out" or self.population is None):
             raise InputValueError(
                 f"amplified_epsilon={self.amplified_epsilon!r} is of secret cohorts: it needs a population and "
@@ -323,9 +327,7 @@ class RunRecord(RunFacts, kw_only=True):
     def training(self) -> RunSettings:
         """The settings with the numbers that they came to: those that train."""
         if self.settings is None or self.server_learning_rate is None:
-            raise InputValueError(
-                "settings=None, or server_learning_rate, in run.json: take a run of `tff-mf train`, which has both."
-            )
+            raise InputValueError("settings=None in run.json: take a run of `tff-mf train`, which has settings.")
         return self.settings.resolved(self.plan, self.server_learning_rate)
 
 
