@@ -176,7 +176,7 @@ def test_epsilon_is_not_below_what_one_history_alone_leads_to(rounds, min_sep, c
     least = tff_mf.Guarantee(mu=known.mu * (1 - 1e-9)).epsilon(delta / chance) + math.log(chance)
     chain = Chain(rounds=rounds, min_sep=min_sep, probability=probability)
     columns = columns_of(mechanism, rounds, min_sep) / sigma
-    assert b_min_sep.epsilons(columns, chain, delta=delta, most=math.inf)[0] >= least > 0
+    assert b_min_sep.epsilons(columns, chain, delta=delta)[0] >= least > 0
 
 
 def test_a_client_that_never_waits_is_not_told_a_smaller_epsilon_than_in_bins():
@@ -305,7 +305,7 @@ SMALL = pytest.mark.parametrize(
 def test_epsilon_by_moments_is_above_quadrature(rounds, bands, min_sep, probability, sigma, delta):
     columns, encoder = run_of(rounds, bands, sigma, 7)
     histories, chances = oracle.min_sep_histories(rounds, min_sep, probability)
-    found = b_min_sep.epsilons(columns, chain_of(columns, min_sep, probability), delta=delta, most=50.0)
+    found = b_min_sep.epsilons(columns, chain_of(columns, min_sep, probability), delta=delta)
     for remove, epsilon in zip((True, False), found, strict=True):
         assert epsilon < 50
         assert oracle.quadrature(encoder, histories, chances, 1.0, epsilon, remove=remove, points=121) <= delta

@@ -232,7 +232,7 @@ class BMinSepRun(SecretRun):
         remove, add = [(most, "unamplified")], [(most, "unamplified")]
         if 0 < most < math.inf and float(np.max(np.sum(columns**2, axis=1))) < _LARGEST_VARIANCE * sigma**2:
             name = _MOMENTS if columns.shape[1] > 1 else "Poisson sampling"
-            to_remove, to_add = epsilons(columns / sigma, chain, delta=delta, most=most)
+            to_remove, to_add = epsilons(columns / sigma, chain, delta=delta)
             remove.append((to_remove, name))
             # Z is at least the probability of no round at all.
             never = -chain.log_never * (1 + 1e-9) + _NEVER_ERROR
@@ -249,27 +249,22 @@ def by_jensen(columns: np.ndarray, chain: Chain, delta: float) -> float:
     return jensen_epsilon(delta, chance**2 * float(mean @ mean), chance * float(np.sum(columns**2)))
 
 
-def epsilons(columns: np.ndarray, chain: Chain, *, delta: float, most: float) -> tuple[float, float]:
-    """Returns ε ≤ `most` for the run with the client against the run without it, and for the opposite.
+def epsilons(columns: np.ndarray, chain: Chain, *, delta: float) -> tuple[float, float]:
+    """Returns ε for the run with the client against the run without it, and for the opposite.
 
     Formal guarantee: not below those of b-min-sep sampling with columns of C/σ of at most these entries, including all
     rounding errors, by theorems 3 to 6.
 
     Args:
-        columns: The columns of C/σ, from the diagonal down, at least 0, float64 `[rounds, bands]`.
+        columns: The columns of C/σ, from the diagonal down, at least 0 and not all 0, float64 `[rounds, bands]`.
         chain: The sampling; b is at least the number of bands.
         delta: δ.
-        most: Another bound on ε.
     """
-    mu = gaussian.mu_of(math.sqrt(float(np.max(np.sum(columns**2, axis=1)))) * (1 + _SLACK), 1.0)
-    if mu == 0:
-        return most, most
     if columns.shape[1] == 1:
         # In every round a client joins with at most p, whatever happened before, and rounds share no row.
-        remove, add = poisson_epsilons(chain.rounds, chain.probability, mu, delta)
-    else:
-        remove, add = _remove(columns, chain, delta), _add(products_of(columns), chain, delta)
-    return min(remove, most), min(add, most)
+        mu = gaussian.mu_of(math.sqrt(float(np.max(np.sum(columns**2, axis=1)))) * (1 + _SLACK), 1.0)
+        return poisson_epsilons(chain.rounds, chain.probability, mu, delta)
+    return _remove(columns, chain, delta), _add(products_of(columns), chain, delta)
 
 
 def products_of(columns: np.ndarray) -> np.ndarray:

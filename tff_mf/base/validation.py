@@ -7,7 +7,9 @@ go no further.
 import difflib
 import math
 import numbers
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
+
+import numpy as np
 
 from .errors import InputTypeError, InputValueError
 
@@ -94,6 +96,15 @@ def nonnegative(name: str, value: object) -> float:
     if number < 0:
         raise InputValueError(f"{name}={value!r} must be at least 0.")
     return number
+
+
+def sequence(name: str, values: object, *, per: str, item: Callable[[str, object], float] = real) -> tuple[float, ...]:
+    """Returns a sequence of numbers, one per band, buffer or round, as plain floats that `item` has checked."""
+    if isinstance(values, str | bytes) or not isinstance(values, Sequence | np.ndarray):
+        raise InputTypeError(f"{name}={values!r} must be a sequence of numbers, one per {per}.")
+    if (isinstance(values, np.ndarray) and values.ndim != 1) or len(values) == 0:
+        raise InputValueError(f"{name}={values!r} must have one axis and not be empty: one number per {per}.")
+    return tuple(item(f"{name}[{index}]", value) for index, value in enumerate(values))
 
 
 def open_unit(name: str, value: object) -> float:

@@ -83,8 +83,8 @@ class BLT(ToeplitzMechanism):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        theta = series.numbers("theta", self.theta, per="buffer")
-        omega = series.numbers("omega", self.omega, per="buffer")
+        theta = validation.sequence("theta", self.theta, per="buffer")
+        omega = validation.sequence("omega", self.omega, per="buffer")
         if len(theta) != len(omega):
             raise InputValueError(
                 f"theta has {len(theta)} values and omega has {len(omega)}: give one of each per buffer."
@@ -200,7 +200,7 @@ class ScaledBLT(Mechanism):
         blt = BLT(theta=self.theta, omega=self.omega)
         for name in ("theta", "omega"):
             object.__setattr__(self, name, getattr(blt, name))
-        scales = series.numbers("scales", self.scales, per="round")
+        scales = validation.sequence("scales", self.scales, per="round")
         for index, value in enumerate(scales):
             if not series.SMALLEST <= value <= series.LARGEST:
                 raise InputValueError(

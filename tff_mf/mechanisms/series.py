@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tff_mf.base import validation
-from tff_mf.base.errors import InputTypeError, InputValueError
+from tff_mf.base.errors import InputValueError
 
 # Noise is computed in float32, where smaller numbers are 0 or lose digits, and larger ones are infinite.
 SMALLEST = float(np.finfo(np.float32).tiny)
@@ -20,18 +20,9 @@ _NO_DECAY = 1e-100
 _SERIES_BELOW = 1e-2
 
 
-def numbers(name: str, values: object, *, per: str) -> tuple[float, ...]:
-    """Returns a sequence of numbers, one per band or buffer, as plain floats."""
-    if isinstance(values, str | bytes) or not isinstance(values, Sequence | np.ndarray):
-        raise InputTypeError(f"{name}={values!r} must be a sequence of numbers, one per {per}.")
-    if (isinstance(values, np.ndarray) and values.ndim != 1) or len(values) == 0:
-        raise InputValueError(f"{name}={values!r} must hold one number per {per}, and at least one.")
-    return tuple(validation.real(f"{name}[{index}]", value) for index, value in enumerate(values))
-
-
 def checked(name: str, values: object) -> tuple[float, ...]:
     """Returns the coefficients of a banded Toeplitz matrix as plain floats, the first of them above 0."""
-    coefficients = numbers(name, values, per="band")
+    coefficients = validation.sequence(name, values, per="band")
     if not SMALLEST <= coefficients[0] <= LARGEST:
         raise InputValueError(
             f"{name}[0]={coefficients[0]!r}, the main diagonal, must be at least {SMALLEST} and at most {LARGEST}."

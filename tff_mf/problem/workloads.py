@@ -11,7 +11,7 @@ from typing import ClassVar
 import numpy as np
 
 from tff_mf.base import matrices, validation
-from tff_mf.base.errors import InputTypeError, InputValueError
+from tff_mf.base.errors import InputValueError
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -172,7 +172,10 @@ class LearningRates(Workload):
 
     def __post_init__(self) -> None:
         if not isinstance(self.rates, LinearSchedule):
-            object.__setattr__(self, "rates", _rates(self.rates))
+            per = "round, or a tff_mf.LinearSchedule"
+            rates = validation.sequence("rates", self.rates, per=per, item=validation.nonnegative)
+            validation.dense(len(rates))
+            object.__setattr__(self, "rates", rates)
 
     def check(self, rounds: int) -> int:
         if isinstance(self.rates, LinearSchedule):
@@ -228,17 +231,6 @@ def _momentum(value: object) -> float:
     if momentum >= 1:
         raise InputValueError(f"momentum={value!r} must be below 1.")
     return momentum
-
-
-def _rates(values: object) -> tuple[float, ...]:
-    if isinstance(values, str | bytes) or not isinstance(values, Sequence | np.ndarray):
-        raise InputTypeError(
-            f"rates={values!r} must be a tff_mf.LinearSchedule or a sequence of numbers, one per round."
-        )
-    if (isinstance(values, np.ndarray) and values.ndim != 1) or len(values) == 0:
-        raise InputValueError(f"rates={values!r} must hold one number per round, and at least one.")
-    validation.dense(len(values))
-    return tuple(validation.nonnegative(f"rates[{index}]", value) for index, value in enumerate(values))
 
 
 def _decayed_sums(values: np.ndarray, decay: float) -> np.ndarray:
