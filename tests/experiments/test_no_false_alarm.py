@@ -8,8 +8,6 @@ import logging
 import pathlib
 import shutil
 
-import checked_elsewhere
-import environments
 import pytest
 
 import tff_mf
@@ -68,13 +66,6 @@ def warnings(folder):
     """What a check warns of, but for what is always said of cohorts that could be secret, and of their sizes."""
     usual = ("amplifies only where", "had other than")
     return [text for text in reports.check(folder).warnings if not any(part in text for part in usual)]
-
-
-@pytest.mark.sampled(most=1)
-@pytest.mark.parametrize("environment", environments.cases("oldest"))
-@pytest.mark.parametrize("run", KINDS, indirect=True)
-def test_a_run_that_was_trained_here_is_believed_on_other_machines(run, environment):
-    assert environments.call(environment, checked_elsewhere.__file__, "checked", str(run.parent)) == {"run": []}
 
 
 @pytest.mark.sampled(most=3)

@@ -337,8 +337,8 @@ private_run.main()
 
 @pytest.mark.parametrize(
     "strike",
-    [("os.remove", "checkpoint_"), ("os.remove", names.COHORTS), ("os.rename", names.REPORT)],
-    ids=["before the checkpoints are deleted", "before the cohorts' key is deleted", "before the report is there"],
+    [("os.remove", "checkpoint_"), ("os.rename", names.REPORT)],
+    ids=["before the checkpoints are deleted", "before the report is there"],
 )
 def test_the_keys_of_a_run_that_was_killed_at_its_end_are_deleted_when_it_is_opened_again(tmp_path, forks, strike):
     folder = tmp_path / "run"
