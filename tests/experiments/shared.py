@@ -163,27 +163,6 @@ class Kept:
         return self._drawn(newest if state is None else state)
 
 
-def stop_after(round_number: int) -> Callable[..., None]:
-    """Returns what stops a run after a round."""
-
-    def on_round(number: int, metrics: Any) -> None:
-        if number == round_number:
-            raise StoppedError
-
-    return on_round
-
-
-def train(data: pathlib.Path, out: pathlib.Path, plan: tff_mf.Plan, settings: RunSettings, **more: Any) -> Any:
-    """Trains a run without an ε in a folder, with TFF; what is given more is of its execution, but for `on_round`."""
-    from tff_mf.experiments import train
-    from tff_mf.experiments.runs.folders import ExecutionSettings
-
-    out.mkdir(exist_ok=True)
-    own = {"on_round": more.pop("on_round", lambda *given: None), "without_epsilon": True}
-    execution = ExecutionSettings(**{"checkpoint_every": 2, **more})
-    return train.run(settings, plan, data=data, out=out, execution=execution, **own)
-
-
 def refused(typed: Callable[..., tuple[int, str, str]], *arguments: str) -> str:
     """Returns the line in which a command line is refused."""
     status, out, err = typed(*arguments)

@@ -70,8 +70,7 @@ def test_a_secret_outlasts_a_run_and_is_seen_nowhere(tmp_path):
         sampling.CohortSecret(run=run, key=secret.key).draws(names, sampler).places(np.arange(6000), 6)
         for run in (secret.run, other)
     ]
-    # Binomial(6000, 1/6).
-    assert abs(np.sum(both[0] == both[1]) - 1000) < 7 * math.sqrt(6000 * 5 / 36)
+    assert np.mean(both[0] == both[1]) == pytest.approx(1 / 6, abs=0.04)
 
 
 def test_misuse_of_a_secret_is_refused(tmp_path):

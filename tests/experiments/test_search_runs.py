@@ -51,18 +51,10 @@ client_learning_rate = {{ low = 0.1, high = 10 }}
 
 @pytest.fixture
 def spec(tmp_path):
-    return of_files_that_are_there(tmp_path)
-
-
-def of_files_that_are_there(folder):
     """A specification whose runs take no time, with data that nothing trains on."""
-    data = folder / "data.sqlite"
+    data, path = tmp_path / "data.sqlite", tmp_path / "table.toml"
     shared.write_sentences(data, {("a", "train"): 2, ("b", "heldout"): 2, ("c", "test"): 2}, lambda: "the one of them")
-    return written(folder / "table.toml", FINISHED.replace("DATA", str(data)))
-
-
-def written(path, text):
-    path.write_text(text)
+    path.write_text(FINISHED.replace("DATA", str(data)))
     return path
 
 
