@@ -7,7 +7,7 @@ import pytest
 import tff_mf
 from tff_mf.experiments import reports
 from tff_mf.experiments.data import TRAIN, client_ids
-from tff_mf.experiments.runs import folders, names
+from tff_mf.experiments.runs import names
 
 from . import secret_runs, small_runs
 from .shared import drawn, invoke
@@ -47,34 +47,16 @@ def test_nothing_shows_who_took_part_and_the_run_states_the_amplified_epsilon(sm
     check(tmp_path / "run", word, small_data)
 
 
-@pytest.fixture(scope="module")
-def ended(small_data, tmp_path_factory, forks):
-    """A run that was killed, refused without its key, and resumed to its end."""
-    root = tmp_path_factory.mktemp("secret")
-    folder = root / "run"
+def test_a_killed_run_goes_on_with_the_same_groups_and_shows_nobody(small_data, tmp_path, forks):
+    folder = tmp_path / "run"
     small_runs.killed(forks, folder, small_data, KILLED)
-    resume = [*small_runs.arguments(folder, small_data, KILLED), "--resume"]
-    key = folder / names.CHECKPOINTS / names.COHORTS
-    assert key.stat().st_mode & 0o777 == 0o600
-    content = key.read_bytes()
-    key.unlink()
-    lost = invoke(*resume, catch_exceptions=True)
-    assert "cohorts.key' is lost" in lost.output + str(lost.exception)
-    assert folders.resumable_folder(folder) == folder
-    key.write_bytes(content)
-    key.chmod(0o600)
-    done = invoke(*resume, catch_exceptions=True)
-    assert done.exit_code == 0, done.output + repr(done.exception)
-    return folder
-
-
-def test_a_killed_run_goes_on_with_the_same_groups_and_shows_nobody(ended, small_data):
-    check(ended, "balls-in-bins", small_data)
+    assert (folder / names.CHECKPOINTS / names.COHORTS).stat().st_mode & 0o777 == 0o600
+    small_runs.trained(folder, small_data, [*KILLED, "--resume"])
+    check(folder, "balls-in-bins", small_data)
 
 
 REFUSED = [
     ("--sampling min-sep", "secret_cohorts does not go with sampling='min-sep'"),
-    ("--sampling balls-in-bins --set restart_every=4", "restart_every=4 does not go with secret_cohorts"),
     ("--sampling balls-in-bins --set cohort=30", "cohort=30 does not go with secret_cohorts"),
     ("--sampling balls-in-bins --epsilon 2", "epsilon=2.0 does not go with secret_cohorts"),
     ("--sampling poisson --mechanism tree-full", "amplify at most 1"),

@@ -28,9 +28,11 @@ evaluation_examples = 20
 """
 
 
-@pytest.fixture(autouse=True)
-def _own_cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("TFF_MF_CACHE", str(tmp_path / "cache"))
+@pytest.fixture(scope="module", autouse=True)
+def own_cache(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TFF_MF_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
 
 
 def written(tmp_path, text):
@@ -40,13 +42,9 @@ def written(tmp_path, text):
 
 
 @pytest.fixture(scope="module")
-def full(tmp_path_factory):
+def full(own_cache):
     """The runs of every specification at full size."""
-    patch = pytest.MonkeyPatch()
-    patch.setenv("TFF_MF_CACHE", str(tmp_path_factory.mktemp("cache")))
-    found = {name: compare.read(compare.SPECS.file(name)) for name in compare.SPECS.names()}
-    patch.undo()
-    return found
+    return {name: compare.read(compare.SPECS.file(name)) for name in compare.SPECS.names()}
 
 
 def planned(tmp_path, text, **more):
