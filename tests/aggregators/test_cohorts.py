@@ -8,7 +8,6 @@ import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 
-import tff_mf
 from tff_mf import aggregators
 from tff_mf.aggregators.resident import cohort_graph, context, forms
 
@@ -223,14 +222,3 @@ def test_an_error_of_one_client_is_that_of_the_round(resident, monkeypatch):
     assert computation([good] * 5) == 30
     with pytest.raises(TypeError, match="float32"):
         computation([good, good, tf.data.Dataset.from_tensors(1.0), good])
-
-
-def test_settings_are_checked():
-    for wrong in (0, -1, 2000, 1.5):
-        with (
-            pytest.raises(tff_mf.InputError, match=f"clients_at_once={wrong}"),
-            aggregators.resident_context(clients_at_once=wrong),
-        ):
-            pass
-        with pytest.raises(tff_mf.InputError, match=f"threads={wrong}"), aggregators.resident_context(threads=wrong):
-            pass

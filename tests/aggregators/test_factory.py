@@ -172,11 +172,3 @@ def test_bad_arguments_are_refused_when_the_factory_is_built(changes, field, err
     with pytest.raises(error, match=field) as caught:
         build(**changes)
     assert isinstance(caught.value, tff_mf.InputError)
-
-
-def test_the_aggregator_composes_with_tffs_factories():
-    inner = aggregators.build_mf_aggregator(tff_mf.Identity(), clip_norm=1.0, noise_multiplier=0.0, clients_per_round=2)
-    zeroing = tff.aggregators.zeroing_factory(10.0, inner)
-    process = zeroing.create(tff.TensorType(np.float32, [2]))
-    output = process.next(process.initialize(), [[0.3, 0.4], [100.0, 0.0]])
-    np.testing.assert_allclose(output.result, [0.15, 0.2], rtol=1e-5)

@@ -3,7 +3,6 @@
 import contextlib
 import gc
 import traceback
-import warnings
 import weakref
 
 import numpy as np
@@ -14,7 +13,7 @@ import tensorflow_federated as tff
 
 import tff_mf
 from tff_mf import aggregators
-from tff_mf.aggregators.resident import context, forms, session, tff_insides
+from tff_mf.aggregators.resident import context, forms, tff_insides
 from tff_mf.aggregators.resident.connection import Connection
 
 from .conftest import noise_of
@@ -160,23 +159,6 @@ def test_the_round_after_the_last_raises_one_clear_error(of_two_rounds, context)
     assert "rpc" not in shown.replace("grpc.RpcError", "").lower().split("norounds")[-1]
     assert "block locals" not in shown
     assert "debug_error_string" not in shown
-
-
-@contextlib.contextmanager
-def recorded():
-    with warnings.catch_warnings(record=True) as found:
-        warnings.simplefilter("always")
-        yield lambda: [str(one.message) for one in found if one.category is aggregators.LargeStateWarning]
-
-
-def test_a_session_warns_once_before_a_slow_round(monkeypatch):
-    monkeypatch.setattr(session, "_LARGE_BYTES", 50_000)
-    large = process_of(tff_mf.BLT.production("b400"), 5_000)
-    with recorded() as messages:
-        with aggregators.tff_session():
-            for _ in range(2):
-                large.initialize()
-        assert len(messages()) == 1
 
 
 def test_what_is_named_of_tffs_insides_is_there():

@@ -45,36 +45,6 @@ def output_of(forks):
     return run
 
 
-# Past the last round: our sentence, and nothing of the worker's log or of gRPC.
-ENDED = """
-import os, sys
-os.environ.pop("TF_CPP_MIN_LOG_LEVEL", None)
-import numpy as np, tensorflow_federated as tff, tff_mf
-from tff_mf import aggregators
-process = aggregators.build_mf_aggregator(
-    tff_mf.Identity(), clip_norm=1.0, noise_multiplier=1.0, clients_per_round=1, rounds=1, grid="auto"
-).create(tff.TensorType(np.float32, [2]))
-with aggregators.{session}():
-    state = process.next(process.initialize(), [np.ones(2, np.float32)]).state
-    try:
-        process.next(state, [np.ones(2, np.float32)])
-    except aggregators.NoRoundsLeftError as error:
-        print(error, file=sys.stderr)
-assert "TF_CPP_MIN_LOG_LEVEL" not in os.environ
-"""
-
-
-@pytest.mark.sampled(most=1)
-@pytest.mark.parametrize("session", ["tff_session", "resident_context"])
-def test_a_worker_writes_nothing_beside_our_sentence(session, forks, tmp_path):
-    with (tmp_path / "stderr").open("w+") as stderr:
-        process = forks.start(ENDED.format(session=session), [], stdout=NOWHERE, stderr=stderr.fileno())
-        assert process.wait(timeout=120) == 0
-        stderr.seek(0)
-        (sentence,) = stderr.read().splitlines()
-    assert sentence.startswith("The run of this identity mechanism is defined for 1 rounds")
-
-
 def next_part(pipe):
     assert select.select([pipe], [], [], 10)[0], "a process still holds the writing end"
     return os.read(pipe, 4096).decode()

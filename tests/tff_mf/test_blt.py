@@ -36,16 +36,6 @@ def test_coefficients_are_those_of_equation_2(mechanism):
     np.testing.assert_array_equal(mechanism.encoder(12)[0, 1:], np.zeros(11))
 
 
-@given(blts())
-def test_inverse_parameters_give_the_inverse(mechanism):
-    theta, omega = mechanism.inverse_parameters()
-    powers = theta[:, None] ** np.arange(29)
-    column = np.concatenate([[1.0], omega @ powers])
-    np.testing.assert_allclose(mechanism.encoder(30) @ column, np.eye(30)[0], atol=1e-12)
-    assert np.all(omega <= 0)
-    assert np.all(np.diff(theta) <= 0)
-
-
 BILLION = 10**9
 SIX = tff_mf.MinSep(min_sep=166_666_666, max_participations=6)
 
@@ -122,17 +112,6 @@ def test_a_sum_of_omega_above_one_by_less_than_rounding_is_a_bound():
     mechanism = tff_mf.BLT(theta=[0.5, 0.5], omega=[1.0, 1e-30])
     assert not tff_mf.explain_sensitivity(mechanism, BILLION, SIX).exact
     assert tff_mf.explain_sensitivity(mechanism, BILLION, tff_mf.SingleParticipation()).exact
-
-
-@pytest.mark.parametrize("objective", ["max", "rms"])
-def test_a_billion_rounds_from_optimizer_to_epsilon(tmp_path, objective):
-    found = tff_mf.optimize_blt(rounds=BILLION, participation=SIX, buffers=3, objective=objective)
-    loss = tff_mf.max_loss if objective == "max" else tff_mf.rms_loss
-    assert loss(found, BILLION, SIX) == pytest.approx(found.optimized_for.search.loss, rel=1e-8)
-    assert found.optimized_for.search.loss == pytest.approx(found.optimized_for.search.history[-1], rel=1e-8)
-    tff_mf.save(found, tmp_path / "blt.safetensors")
-    assert tff_mf.load(tmp_path / "blt.safetensors") == found
-    assert 0 < tff_mf.epsilon(found, BILLION, SIX, noise_multiplier=20, delta=1e-10) < np.inf
 
 
 def test_rounds_without_a_closed_form_are_refused():

@@ -51,20 +51,3 @@ def test_the_error_has_the_command(module):
     last = finished.stderr.strip().splitlines()[-1]
     assert last.startswith("tff_mf.base.errors.MissingDependencyError")
     assert REMEDY in last
-
-
-@pytest.mark.parametrize(
-    "command",
-    [
-        # Without a δ, which is not asked for before.
-        "train --rounds 5 --clients-per-round 2",
-        "train-central --preset digits",
-        "demo",
-    ],
-)
-def test_commands_that_need_it_say_so_in_one_line(command):
-    program = f"sys.argv = ['tff-mf', *{command.split()!r}]\nfrom tff_mf.experiments.cli import main\nmain()"
-    finished = run(program)
-    assert finished.returncode == 2
-    assert len(finished.stderr.splitlines()) == 1
-    assert REMEDY in finished.stderr

@@ -29,16 +29,6 @@ def _floats():
         yield
 
 
-@pytest.mark.parametrize("dimension", [1, 2**16, 2 * 2**16 + 3])
-def test_normals_are_those_of_tensorflow(dimension):
-    key = np.array([2**62 + 5, -3])
-    expected = np.empty(dimension, np.float32)
-    stream = streams.build_stream(tff_mf.Identity(), dimension=dimension, stddev=1.0, generator="tensorflow")
-    expected = stream.repeating(key[np.newaxis]).next(stream.init())[0]
-    found = _normals.standard_normal(key.view(np.uint32), dimension)
-    np.testing.assert_allclose(found, expected, atol=2e-6)
-
-
 @pytest.mark.parametrize("left", [2**9, 1], ids=["all fit", "more than have room"])
 def test_exact_normals_are_those_of_numpy(monkeypatch, left):
     monkeypatch.setattr(_normals, "_LEFT_OF_A_PART", left)

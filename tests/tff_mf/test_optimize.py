@@ -1,6 +1,5 @@
 """Every optimizer: what it states of a mechanism is so, and of tiny ones no other mechanism is better."""
 
-import dataclasses
 import math
 
 import numpy as np
@@ -11,7 +10,6 @@ from hypothesis import strategies as st
 
 import tff_mf
 from tff_mf.mechanisms import OptimizedFor
-from tff_mf.problem.workloads import Workload
 
 from .oracles import largest_norm, schemas
 
@@ -120,17 +118,6 @@ def test_a_dense_matrix_for_min_sep_has_equal_norms_and_a_larger_bound(min_sep):
     assert best.optimized_for.search.loss * (1 - 1e-4) <= fixed <= found.optimized_for.search.loss
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Weighted(Workload):
-    """Prefix sums, of which the squared errors count by weights."""
-
-    kind = "weighted"
-    weights: tuple[float, ...]
-
-    def matrix(self, rounds):
-        return np.tril(np.tile(np.sqrt(self.weights)[:, None], rounds))
-
-
 def convex_oracle(optimized_for, bands, *, unit):
     """RmsLoss by a general solver over X = CᵀC with its constraints, as in Choquette-Choo et al. (2023)."""
     rounds, schema = optimized_for.rounds, optimized_for.participation
@@ -200,29 +187,3 @@ def test_tiny_matrices_are_the_best(rounds, bands, schema, unit, workload):
     assert tff_mf.sensitivity(mechanism, rounds, schema) == pytest.approx(np.sqrt(schema.max_participations), rel=1e-9)
     if unit:
         np.testing.assert_allclose(np.sum(np.square(mechanism.values), axis=0), 1, rtol=1e-12)
-
-
-@pytest.mark.sampled
-@pytest.mark.parametrize("unit", [True, False])
-@pytest.mark.parametrize(
-    ("rounds", "bands", "schema"),
-    [
-        (6, 2, tff_mf.MinSep(min_sep=2, max_participations=3)),
-        (6, 3, tff_mf.FixedEpoch(min_sep=3, max_participations=2)),
-        (6, 6, ONCE),
-    ],
-)
-def test_the_largest_error_is_within_a_percent_of_the_least(rounds, bands, schema, unit):
-    """Of tiny matrices: a mean of errors by any weights is less than their maximum, and the best weights reach it."""
-    given = {"rounds": rounds, "bands": bands, "participation": schema, "unit_norms": unit}
-    mechanism = tff_mf.optimize_banded(objective="max", **given)
-    search = mechanism.optimized_for.search
-    assert search.loss <= tff_mf.max_loss(tff_mf.optimize_banded(**given), rounds, schema)
-
-    def mean(logarithms):
-        weights = np.exp(logarithms) / np.exp(logarithms).sum()
-        weighted = OptimizedFor(rounds=rounds, participation=schema, workload=Weighted(weights=tuple(rounds * weights)))
-        return -convex_oracle(weighted, bands, unit=unit)
-
-    least = -scipy.optimize.minimize(mean, np.zeros(rounds), method="BFGS", options={"maxiter": 10}).fun
-    assert least * (1 - 1e-6) <= search.loss <= 1.01 * least

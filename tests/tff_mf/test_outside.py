@@ -54,41 +54,6 @@ def column(mechanism, rounds):
     return np.append(1.0, mechanism.alpha * mechanism.beta ** np.arange(rounds - 1))
 
 
-# What a careless author may write, with which the noise would be of one C and the sensitivity of another.
-CARELESS = {
-    "no inverse": lambda: geometric(inverse_coefficients=lambda self, n: np.append(1.0, np.zeros(n - 1))),
-    "an entry above the diagonal": lambda: any_matrix(
-        np.eye(100) + np.eye(100, k=30), inverse=lambda self, n: np.linalg.inv(self.encoder(n))
-    ),
-    "coefficients that end sooner": lambda: geometric(
-        coefficients=lambda self, n: column(self, n) * (np.arange(n) < 5)
-    ),
-    "a cast that goes on": lambda: geometric(
-        cast_to_float32=lambda self: dataclasses.replace(self, alpha=self.alpha * (1 - 1e-6))
-    ),
-    "an array that can be written to": lambda: any_matrix(np.eye(100), __post_init__=tff_mf.Mechanism.__post_init__),
-    "fewer bands than it has": lambda: with_diagonals(lambda n: np.outer(THREE, np.ones(n)), count=2),
-}
-
-
-@pytest.mark.parametrize("name", CARELESS)
-def test_laws_find_a_careless_mechanism(name, tmp_path):
-    mechanism = CARELESS[name]()
-
-    class Laws(MechanismLaws):
-        def make(self, rounds):
-            return mechanism
-
-    laws, broken = Laws(), 0
-    given = {"test_a_file_gives_the_mechanism_back": [tmp_path], "test_noise_times_c_is_independent": [None]}
-    for law in (each for each in dir(laws) if each.startswith("test_") and "attains" not in each):
-        try:
-            getattr(laws, law)(*given.get(law, ()))
-        except (AssertionError, tff_mf.InputError, ValueError, pytest.fail.Exception):
-            broken += 1
-    assert broken
-
-
 def test_arrays_of_another_shape_or_type_have_no_sensitivity():
     for mechanism in (
         with_diagonals(lambda n: THREE[:, np.newaxis]),

@@ -13,7 +13,6 @@ import tff_mf
 
 tf = pytest.importorskip("tensorflow")
 import dp_accounting  # noqa: E402
-import tensorflow_privacy as tfp  # noqa: E402
 
 from tff_mf import queries  # noqa: E402
 from tff_mf.noise.tensorflow import _state  # noqa: E402
@@ -311,20 +310,6 @@ def test_a_state_that_a_graph_would_keep_is_refused(restart_every):
         tf.function(lambda: step(query, state)[0])()
     begun = tf.function(lambda: step(query, query.initial_global_state())[0])
     assert not np.any(begun() == begun())
-
-
-@pytest.mark.sampled
-@pytest.mark.parametrize("run_eagerly", [False, True])
-@pytest.mark.parametrize("wrapped", [{}, {"restart_every": 4}, ADAPTIVE], ids=str)
-def test_keras_optimizers_of_tensorflow_privacy_draw_no_noise_from_other_queries(run_eagerly, wrapped):
-    model = tf.keras.Sequential([tf.keras.layers.Dense(5, use_bias=False, input_shape=(1,))])
-    optimizer = tfp.make_keras_generic_optimizer_class(tf.keras.optimizers.legacy.SGD)(
-        build(record_specs=[tf.TensorSpec([1, 5])], **wrapped), num_microbatches=2, learning_rate=1.0
-    )
-    model.compile(optimizer, tf.keras.losses.MeanSquaredError(reduction="none"), run_eagerly=run_eagerly)
-    # In a graph, Keras wraps the error.
-    with pytest.raises(Exception, match=r"tff_mf\.frameworks\.keras"):
-        model.fit(tf.zeros([2, 1]), tf.zeros([2, 5]), batch_size=2, verbose=0)
 
 
 BROADCAST = [

@@ -1,6 +1,5 @@
 """An ε that counts the search for settings: against exact densities, dp-accounting, and what was drawn."""
 
-import dataclasses
 import decimal
 import itertools
 import math
@@ -188,16 +187,3 @@ def test_secret_cohorts_have_no_search():
     plan = tff_mf.plan(**run, population=300, search=tff_mf.Search(mean=8))
     with pytest.raises(tff_mf.InputError, match="search="):
         tff_mf.Order.of(plan, examples=300)
-
-
-@pytest.mark.parametrize("shape", [0.0, math.inf])
-def test_a_plan_has_both_epsilons_and_is_saved(tmp_path, shape):
-    setting = {"population": 600, "clients_per_round": 20, "rounds": 30, "delta": 1e-6, "epsilon": 8.0}
-    search = tff_mf.Search(mean=8, shape=shape)
-    plan = tff_mf.plan(**setting, search=search).for_model(5000)
-    assert 7.99 < plan.epsilon <= 8.0
-    assert dataclasses.replace(plan.guarantee, search=None).epsilon(1e-6) < 6
-    assert plan.noise_multiplier > tff_mf.plan(**setting).for_model(5000).noise_multiplier
-    assert "8 runs on average" in str(plan)
-    plan.save(tmp_path)
-    assert tff_mf.Plan.load(tmp_path) == plan
