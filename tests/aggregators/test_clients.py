@@ -71,14 +71,6 @@ def test_a_value_that_is_not_finite_counts_as_zero(process, bad):
     )
 
 
-def test_an_update_of_another_shape_stops_the_round_before_noise_is_drawn(process):
-    state = process.initialize()
-    for wrong in ({"kernel": np.zeros((2, 2), np.float32), "bias": np.zeros(2, np.float32)}, [1.0], "text"):
-        with pytest.raises((TypeError, ValueError)):
-            process.next(state, [*HONEST, wrong])
-    np.testing.assert_array_equal(flat(process.next(state, HONEST).result), flat(released(process, HONEST)[0].result))
-
-
 def test_the_bound_holds_in_tffs_worker():
     """The worker has another build of TensorFlow, which may differ in the order of sums and in subnormal numbers."""
     factory = aggregator(noise_multiplier=0.0, clients_per_round=1, insecure_seed=None)

@@ -118,7 +118,6 @@ def test_checkpoints_that_a_killed_process_left_unfinished_are_deleted(tmp_path)
     ("files", "folder_mode", "warned"),
     [
         ({"run.json": 0o644, "checkpoint_1.safetensors": 0o600}, 0o755, False),
-        ({"checkpoint_1.safetensors": 0o644}, 0o700, False),
         ({".0123.tmp": 0o644}, 0o711, True),
         ({"run.json": 0o600, "checkpoint_9.safetensors": 0o604}, 0o705, True),
         ({"before/checkpoint_1.safetensors": 0o644}, 0o755, True),

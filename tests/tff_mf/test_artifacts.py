@@ -1,3 +1,4 @@
+import contextlib
 import json
 import os
 
@@ -50,14 +51,11 @@ def test_every_flipped_byte_is_refused_or_harmless(file):
     tff_mf.save(SMALL, file)
     intact = bytearray(file.read_bytes())
     for index in range(len(intact)):
-        for mask in (1 << index % 8, 0xFF):
-            damaged = bytearray(intact)
-            damaged[index] ^= mask
-            file.write_bytes(damaged)
-            try:
-                assert tff_mf.load(file) == SMALL
-            except ArtifactError:
-                continue
+        damaged = bytearray(intact)
+        damaged[index] ^= 0xFF if index % 9 == 0 else 1 << index % 8
+        file.write_bytes(damaged)
+        with contextlib.suppress(ArtifactError):
+            assert tff_mf.load(file) == SMALL
 
 
 def test_a_file_larger_than_any_artifact_is_refused_unread(file, monkeypatch):

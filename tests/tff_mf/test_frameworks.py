@@ -3,7 +3,6 @@
 A framework is a class of a few functions. What each has of its own is in test_optax.py, test_torch.py.
 """
 
-import contextlib
 import io
 import itertools
 import pathlib
@@ -312,11 +311,13 @@ def test_a_tutorial_runs_and_prints_its_stored_output(name, tmp_path, monkeypatc
     smaller = name == "jax" and not request.config.getoption("--long")
     if smaller:
         notebook = NOTEBOOKS["changed"](notebook, SMALLER)
-    with jax.enable_x64(True) if name == "jax" else contextlib.nullcontext():
+    # The notebook switches it on for good.
+    before = name == "jax" and jax.config.jax_enable_x64
+    try:
         outputs = list(NOTEBOOKS["printed"](notebook))
-    if name == "jax":
-        # The notebook switches it on for good.
-        jax.config.update("jax_enable_x64", False)
+    finally:
+        if name == "jax":
+            jax.config.update("jax_enable_x64", before)
     assert outputs[-1][1].startswith("ε = 8.000 at δ = 1e-05, for one example, over all ")
     if smaller:
         return

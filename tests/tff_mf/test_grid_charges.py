@@ -45,23 +45,16 @@ def test_pure_privacy_is_gaussian_privacy(eta):
 
 def test_a_sensitivity_that_is_known_takes_the_place_of_the_schemas():
     mechanism = tff_mf.BLT.production("b400")
-    question = accounting.Question(
-        mechanism=mechanism, rounds=40, sampling=SCHEMA, adjacency="replace-one", grid=GRID, dimension=10**6
-    )
-    charge = question.charge(3.0)
-    assert (
-        question.charge(3.0)
-        is charge
-        == grid_charge.charge(mechanism, 40, 4, noise_multiplier=3.0, grid=GRID, dimension=10**6)
-    )
-    assert question.unamplified(3.0, question.sensitivity) == question.unamplified(3.0) == question.guarantee(3.0)
     less = tff_mf.pattern_sensitivity(mechanism.cast_to_float32(), 40, [(0, 20)])
-    found, expected = question.unamplified(3.0, less), 2 * (less.value + charge.sensitivity) / 3.0 + 2 * charge.mu
-    assert expected <= found.mu < question.unamplified(3.0).mu
-    assert found.mu == pytest.approx(expected, rel=1e-9)
-    on_real_numbers = dataclasses.replace(question, grid=None, dimension=None)
-    assert on_real_numbers.charge(3.0) is question.charge(0.0) is None
-    assert on_real_numbers.unamplified(3.0, less).mu == pytest.approx(2 * less.value / 3.0, rel=1e-9)
+    run = {"mechanism": mechanism, "rounds": 40, "sampling": SCHEMA, "adjacency": "replace-one"}
+    for more in ({}, {"grid": GRID, "dimension": 10**6}):
+        question = accounting.Question(**run, **more)
+        assert question.unamplified(3.0, question.sensitivity) == question.unamplified(3.0) == question.guarantee(3.0)
+        found, charge = question.unamplified(3.0, less), question.charge(3.0)
+        assert (charge is None) == (not more)
+        ideal, moved = (less.value, 0.0) if charge is None else (less.value + charge.sensitivity, charge.mu)
+        assert found.mu < question.unamplified(3.0).mu
+        assert 2 * ideal / 3.0 + 2 * moved <= found.mu == pytest.approx(2 * ideal / 3.0 + 2 * moved, rel=1e-9)
 
 
 def test_restarts_bound_the_rounds_of_a_stream():
