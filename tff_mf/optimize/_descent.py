@@ -108,13 +108,6 @@ class Descent(NamedTuple):
     history: tuple[float, ...]
 
 
-def nothing_to_choose(log_loss: float) -> Descent:
-    """Returns the end of a search without variables."""
-    return Descent(
-        np.zeros(0), log_loss, gradient_norm=0.0, iterations=0, ended=True, ending="nothing to choose", history=()
-    )
-
-
 def descend(
     loss: Callable[[np.ndarray], Value],
     start: np.ndarray,
@@ -140,7 +133,10 @@ def descend(
     import scipy.optimize
 
     if not len(start):
-        return nothing_to_choose(float(loss(start).value))
+        value = float(loss(start).value)
+        return Descent(
+            start, value, gradient_norm=0.0, iterations=0, ended=True, ending="nothing to choose", history=()
+        )
     watched = _Watched(loss, on_iteration)
     optimum = scipy.optimize.minimize(
         watched,

@@ -1,8 +1,8 @@
 """Optimizer of BLTs with scaled columns: decays, buffers' weights and the weights of participations together."""
 
 import functools
+import itertools
 import time
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -10,8 +10,7 @@ import numpy as np
 from tff_mf.base import validation
 from tff_mf.mechanisms import BLT, OptimizedFor, ScaledBLT
 from tff_mf.mechanisms.series import geometric_sum
-from tff_mf.optimize import _descent
-from tff_mf.optimize._descent import Descent, Value, with_descent
+from tff_mf.optimize._descent import Descent, Value, descend, with_descent
 from tff_mf.optimize.blt import FASTEST_DECAY, increment_limits, optimize_blt
 from tff_mf.problem.participation import Participation
 
@@ -54,19 +53,16 @@ class ScaledBLTLoss:
         signs = np.kron([[-1, 1], [1, -1]], np.ones((buffers, buffers)))
         self.powers = signs + np.eye(2 * buffers)
 
-    def matrix(self, own: np.ndarray) -> "_Matrix":
-        return _Matrix(self, own)
-
     def mechanism(self, variables: np.ndarray) -> ScaledBLT:
         """Returns the mechanism, its first scale 1."""
-        matrix = self.matrix(self.own(variables))
-        scales = self.scales(variables, matrix.column)
+        matrix = _Matrix(self, self.own(variables))
+        scales = self._weights(variables) / _norms(matrix.column)
         exponents, weights = (np.split(numbers, 2)[0] for numbers in (matrix.exponents, matrix.weights))
         decays, weights = (np.exp(-exponents), weights) if self.buffers else (np.array([0.5]), np.zeros(1))
         return ScaledBLT(
             theta=np.maximum(decays, FASTEST_DECAY).tolist(),
             omega=np.abs(weights).tolist(),
-            scales=scales.tolist(),
+            scales=(scales / scales[0]).tolist(),
             optimized_for=self.optimized_for,
         )
 
@@ -79,16 +75,11 @@ class ScaledBLTLoss:
         """Returns the variables of c."""
         return variables[: len(variables) - self.falls]
 
-    def scales(self, variables: np.ndarray, column: np.ndarray) -> np.ndarray:
-        """Returns d for c, its first entry 1."""
-        scales = self._weights(variables)[self._epochs] / _norms(column)
-        return np.asarray(scales / scales[0])
-
     def __call__(self, variables: np.ndarray, power: int) -> Value:
         """Returns log(loss) and its gradient, of the length of `variables`."""
-        matrix = self.matrix(self.own(variables))
+        matrix = _Matrix(self, self.own(variables))
         column = matrix.column
-        norms, weights = _norms(column), self._weights(variables)[self._epochs]
+        norms, weights = _norms(column), self._weights(variables)
         factors = norms / weights
         error = matrix.error(factors, power)
         squared, by_column, by_scale = self._earliest_pattern(column, weights / norms)
@@ -100,18 +91,9 @@ class ScaledBLTLoss:
         gradient = np.append(matrix.gradient(by_column, error), by_fall)
         return Value(error.log_value + 0.5 * np.log(squared), gradient)
 
-    def minimized(self, descent: Descent, powers: Sequence[int]) -> Descent:
-        """Goes on from where a search ended, for one power after the other."""
-        for power in powers:
-            at_power = functools.partial(self, power=power)
-            end = _descent.descend(at_power, descent.variables, iterations=_ITERATIONS)
-            descent = end._replace(
-                iterations=descent.iterations + end.iterations, history=descent.history + end.history
-            )
-        return descent
-
     def _weights(self, variables: np.ndarray) -> np.ndarray:
-        return np.exp(-np.cumsum(np.append(0.0, self._falls(variables))))
+        """Returns a of each round."""
+        return np.exp(-np.cumsum(np.append(0.0, self._falls(variables))))[self._epochs]
 
     def _falls(self, variables: np.ndarray) -> np.ndarray:
         return np.exp(variables[len(variables) - self.falls :])
@@ -273,11 +255,15 @@ def optimize_scaled_blt(
     assert optimized_for.search is not None
     of_blt = _variables(blt, optimized_for.rounds)
     loss = ScaledBLTLoss(optimized_for, len(of_blt) // 2)
-    start = _descent.nothing_to_choose(np.log(optimized_for.search.loss))._replace(
-        variables=np.append(of_blt, np.full(loss.falls, np.log(_FIRST_FALL))),
-        iterations=optimized_for.search.iterations,
+    start = np.append(of_blt, np.full(loss.falls, np.log(_FIRST_FALL)))
+    steps: list[Descent] = []
+    for power in _POWERS[objective]:
+        variables = steps[-1].variables if steps else start
+        steps.append(descend(functools.partial(loss, power=power), variables, iterations=_ITERATIONS))
+    descent = steps[-1]._replace(
+        iterations=optimized_for.search.iterations + sum(step.iterations for step in steps),
+        history=tuple(itertools.chain.from_iterable(step.history for step in steps)),
     )
-    descent = loss.minimized(start, _POWERS[objective])
     return with_descent(loss.mechanism(descent.variables), descent, objective, began)
 
 
