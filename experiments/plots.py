@@ -8,7 +8,7 @@ import contextlib
 import itertools
 import os
 import pathlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import matplotlib
@@ -18,7 +18,7 @@ from matplotlib import figure, ticker
 import tff_mf
 from tff_mf.base import validation
 from tff_mf.base.errors import InputValueError
-from tff_mf.planning.compare import MechanismSetting, Option
+from tff_mf.planning import MechanismSetting
 
 from .output import files
 
@@ -180,24 +180,16 @@ def draw_mechanism(drawn: tff_mf.Mechanism, setting: MechanismSetting, path: str
         whole.suptitle(f"{drawn.kind.replace('_', '-')}: {numbers(rounds, setting.participation)}")
 
 
-def draw_comparison(
-    options: Sequence[Option],
-    recommended: str,
-    least: float | None,
-    path: str | os.PathLike,
-    *,
-    title: str,
-) -> None:
-    """Draws the RmsLoss of each mechanism of `tff-mf plan` over its memory.
+def draw_comparison(plan: tff_mf.Plan, recommended: str, least: float | None, path: str | os.PathLike) -> None:
+    """Draws the RmsLoss of each mechanism that `tff-mf plan` compares over its memory.
 
     Args:
-        options: The mechanisms; those that were not searched are left out.
+        plan: The plan, with its options; those that were not searched are left out.
         recommended: The name of one of them.
         least: What no loss is below; `None` if that is not known.
         path: Its ending is the format.
-        title: The setting.
     """
-    searched = [option for option in options if option.mechanism is not None]
+    searched = [option for option in plan.options if option.mechanism is not None]
     looks = styles(option.name for option in searched)
     with picture(path, size=(COLUMN, 3.6)) as (whole, panels):
         memory = panels[0, 0]
@@ -213,7 +205,7 @@ def draw_comparison(
         memory.set(ylabel="RmsLoss", ylim=(0, None))
         memory.xaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _: shown(value)))
         legend_below(whole, [memory], 2)
-        whole.suptitle(title)
+        whole.suptitle(numbers(plan.rounds, plan.participation))
 
 
 def _image(whole: Any, axes: Any, name: str, matrix: np.ndarray) -> None:

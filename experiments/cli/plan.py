@@ -66,8 +66,7 @@ def plan(thorough: bool, out: str | None, plot: str | None, **given: Any) -> Ans
     if plot is not None:
         from .. import plots
 
-        title = plots.numbers(planned.rounds, planned.participation)
-        plots.draw_comparison(planned.options, name, least, plot, title=title)
+        plots.draw_comparison(planned, name, least, plot)
     dimension = given["dimension"]
     signal = None if dimension is None else signal_to_noise.of_plan(planned, dimension)
     if signal is not None and signal.hopeless:
