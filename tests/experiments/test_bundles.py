@@ -41,20 +41,6 @@ def test_a_deployment_has_the_whole_cohort_and_all_of_its_noise(bundle):
     )
     assert planned["claim"]["epsilon_as_run"] == pytest.approx(charged, rel=1e-12)
     assert policy["guarantee"]["by_devices_alone"]["epsilon"] == pytest.approx(charged, rel=1e-12)
-    min_sep, timer = _eligibility(bundle.folder)
-    # 200 rounds, 10 apart and 12 of them at most: 17 apart.
-    assert min_sep["min_sep_policy"] == {
-        "current_index": 1,
-        "minimum_separation": 16,
-        "min_trustworthiness_period": f"{17 * 900}s",
-    }
-    assert timer["swor_policy"] == {"min_period": "9000s"}
-
-
-def _eligibility(folder):
-    return json.loads((folder / export.DEVICE_POLICY).read_text())["population_eligibility_spec"][
-        "eligibility_policies"
-    ]
 
 
 def test_a_bundle_lists_its_files_for_sha256sum(bundle, tmp_path):
