@@ -1,4 +1,3 @@
-import dataclasses
 import fcntl
 import json
 import logging.handlers
@@ -8,6 +7,7 @@ import pickle
 import shutil
 import signal
 import sys
+import types
 from collections.abc import Callable
 from typing import Any
 from unittest import mock
@@ -18,16 +18,6 @@ import pytest
 sys.path.extend(
     str(pathlib.Path(__file__).parents[1] / name) for name in ("machines", "forks", "experiments", "faults")
 )
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Bundle:
-    """A bundle that was exported, what was exported, what was warned of, and its description of the graphs."""
-
-    folder: pathlib.Path
-    run: pathlib.Path
-    warnings: list[str]
-    graphs: dict[str, Any]
 
 
 @pytest.fixture(scope="session")
@@ -88,12 +78,12 @@ def of_stackoverflow(tmp_path_factory) -> pathlib.Path:
 
 
 @pytest.fixture(scope="session")
-def bundle(small_data, once_for_all) -> Bundle:
-    """A deployment of 200 rounds, of a cohort of 4 that its simulation trained 2 of."""
-    return Bundle(**once_for_all("deployed", lambda root: _exported(small_data, root)))
+def bundle(small_data, once_for_all) -> types.SimpleNamespace:
+    """A deployment of 200 rounds, of a cohort of 4 that its simulation trained 2 of: what was exported, and how."""
+    return once_for_all("deployed", lambda root: _exported(small_data, root))
 
 
-def _exported(small_data: pathlib.Path, root: pathlib.Path) -> dict[str, Any]:
+def _exported(small_data: pathlib.Path, root: pathlib.Path) -> types.SimpleNamespace:
     from tff_mf.experiments import reports, train
     from tff_mf.experiments.data import most_used_words
     from tff_mf.experiments.runs.settings import RunSettings
@@ -123,7 +113,7 @@ def _exported(small_data: pathlib.Path, root: pathlib.Path) -> dict[str, Any]:
     made = train.write(run, root / "bundle", round_minutes=15.0, population=80)
     logging.getLogger("tff_mf").removeHandler(handler)
     warnings = [record.getMessage() for record in handler.buffer]
-    return {"folder": root / "bundle", "run": run, "warnings": warnings, "graphs": made.graphs}
+    return types.SimpleNamespace(folder=root / "bundle", run=run, warnings=warnings, graphs=made.graphs)
 
 
 @pytest.fixture

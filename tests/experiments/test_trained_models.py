@@ -32,18 +32,6 @@ def of_keras(*between):
     return model_fn
 
 
-class MovingAverage(layers.Layer):
-    """A layer of one's own that subtracts a moving average of all batches."""
-
-    def build(self, shape):
-        self.average = tf.Variable(0.0, trainable=False, name="average")
-
-    def call(self, inputs, training=False):
-        if training:
-            self.average.assign(0.9 * self.average + 0.1 * tf.reduce_mean(inputs))
-        return inputs - self.average
-
-
 class Jitter(layers.Layer):
     """A layer with a random generator, whose state is a variable that changes in every batch."""
 
@@ -96,7 +84,6 @@ REFUSED = {
         of_keras(lambda: tf.keras.Sequential([layers.Conv2D(2, 2), layers.BatchNormalization()])),
         "moving_mean",
     ),
-    "a layer of one's own": (of_keras(MovingAverage), "average"),
     "a variable that the model does not list": (OwnModel, "average"),
 }
 TAKEN = {
