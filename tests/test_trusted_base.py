@@ -35,7 +35,7 @@ OTHERS = (
 )
 ALLOWED = {"numpy", "scipy", "tensorflow", "tensorflow_privacy", "tensorflow_federated", "dp_accounting", "msgspec"}
 # Code lines, without docstrings, comments and blank lines; the goals are 6,000 and 3,500.
-MOST, MOST_OF_DEFAULT = 6_700, 3_980
+MOST, MOST_OF_DEFAULT = 6_300, 3_850
 
 
 def modules():

@@ -255,13 +255,6 @@ class ScaledBLT(Mechanism):
         return Recursion(rows=self.buffers, cases=(case,), tables=(table,), line=first_line, rounds=len(scales))
 
 
-class SquaredErrors(NamedTuple):
-    """Mean and maximum, over rounds, of the squared row norms of B = A·C⁻¹ for the prefix sum A."""
-
-    mean: float
-    largest: float
-
-
 def fits(mechanism: BLT, rounds: int, participations: int = 1) -> bool:
     """Returns whether the closed forms are needed for this many rounds, and accurate for them."""
     few = participations <= _MOST_PARTICIPATIONS and mechanism.buffers <= _MOST_BUFFERS
@@ -309,8 +302,10 @@ def earliest_pattern_norm(mechanism: BLT, rounds: int, min_sep: int, limit: int,
     return float(np.sqrt(hits + between))
 
 
-def prefix_sum_errors(mechanism: BLT, rounds: int) -> SquaredErrors | None:
-    """Returns the squared errors, or `None` if C⁻¹ alternates in sign, where this closed form does not hold.
+def prefix_sum_errors(mechanism: BLT, rounds: int) -> tuple[float, float] | None:
+    """Returns the mean and the largest squared row norm of B = A·C⁻¹ for the prefix sum A.
+
+    It is `None` if C⁻¹ alternates in sign, where this closed form does not hold.
 
     The prefix sums of C⁻¹ are b_i = Σ_p β_p p^i over p ∈ {1, θ̂₁, θ̂₂, …}, with β ≥ 0. For the matrix F of diag(√(1 − θ))
     over the row √ω, FᵀF is 1 less the matrix whose eigenvalues are the θ̂ (see `BLT.inverse_parameters`): the squared
@@ -327,7 +322,5 @@ def prefix_sum_errors(mechanism: BLT, rounds: int) -> SquaredErrors | None:
     exponents = -np.log1p(-np.minimum(gaps, np.nextafter(1, 0)))
     beta = np.square(left[-1])
     added = exponents[:, np.newaxis] + exponents
-    return SquaredErrors(
-        mean=float(beta @ weighted_geometric_sum(added, float(rounds))[0] @ beta),
-        largest=float(beta @ geometric_sum(added, float(rounds))[0] @ beta),
-    )
+    mean = float(beta @ weighted_geometric_sum(added, float(rounds))[0] @ beta)
+    return mean, float(beta @ geometric_sum(added, float(rounds))[0] @ beta)
