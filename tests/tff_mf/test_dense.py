@@ -1,7 +1,5 @@
 """Mechanisms of whole matrices: dense, banded, and banded plus low rank."""
 
-import functools
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -55,11 +53,6 @@ def test_quotients_over_several_blocks(rounds, bands):
 
 
 ONCE = tff_mf.SingleParticipation()
-
-
-@functools.cache
-def dense(rounds):
-    return tff_mf.optimize_dense(rounds=rounds, participation=ONCE)
 
 
 def random(rounds, diagonals, rank, seed=0):

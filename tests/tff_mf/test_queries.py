@@ -151,7 +151,9 @@ def test_a_guarantee_is_of_all_that_is_released(kind):
     expected = of(setting.get("mechanism", BLT), 8.0, 5, restart_every=setting.get("restart_every"))
     if "clipping" in setting:
         expected = tff_mf.compose_guarantees(expected, of(tff_mf.Identity(), 1.0, 1))
-    event = build(**setting).dp_event(4, schema)
+    query = build(**setting)
+    event, metrics = query.dp_event(4, schema), query.derive_metrics(query.initial_global_state())
+    assert float(metrics["noise_stddev"]) == pytest.approx(8.0, rel=1e-6)
     assert 1 / event.noise_multiplier == pytest.approx(expected.mu, rel=1e-9)
     if "restart_every" not in setting:
         found = build(**setting).guarantee(4, schema)
