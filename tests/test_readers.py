@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import random
+import unittest.mock
 from collections.abc import Callable
 from typing import Any
 
@@ -90,7 +91,16 @@ def of_toml(text, read):
 
 def of_presets(presets):
     name = presets.names()[0]
-    return of_toml((presets.path / f"{name}.toml").read_text(), lambda path: presets.read(name, path))
+    file = type(presets).file
+
+    def read(path):
+        def found(folder, other):
+            return path if other == name else file(folder, other)
+
+        with unittest.mock.patch.object(type(presets), "file", found):
+            return presets.load(name)
+
+    return of_toml(presets.file(name).read_text(), read)
 
 
 TIME = "2026-01-02T03:04:05+00:00"
