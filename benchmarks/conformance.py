@@ -27,7 +27,7 @@ import subprocess
 import sys
 import tempfile
 import types
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -353,8 +353,9 @@ def nvflare() -> Iterator[Case]:
     )
 
     def filtered(updates: Any) -> Any:
-        if not np.all(np.isfinite(updates)):
-            raise ValueError("It looks for accepted numbers forever.")
+        # Of integers it makes integers, whose noise is rounded: nothing that a claim of a standard deviation is about.
+        if not np.all(np.isfinite(updates)) or np.asarray(updates).dtype.kind != "f":
+            raise ValueError("It looks for accepted numbers forever, or rounds.")
         sent = [
             svt.process_dxo(DXO(DataKind.WEIGHT_DIFF, {"w": np.array(update)}), Shareable(), FLContext()).data["w"]
             for update in updates
@@ -379,7 +380,9 @@ def flower() -> Iterator[Case]:
     from flwr.clientapp import mod
     from flwr.serverapp import NeighboringRelation, PrivacyConfig, RdpAccountant, SamplingMethod, strategy
 
-    from tests.flower.test_conformance import OfStrategy
+    from tests.flower.fleet import opened, plan_of
+    from tests.flower.test_conformance import Everybody, OfStrategy
+    from tff_mf.experiments.flower import Waiting
 
     model = {str(place): part for place, part in enumerate(LIKE)}
 
@@ -431,6 +434,13 @@ def flower() -> Iterator[Case]:
         kind = f"DifferentialPrivacy{side}AdaptiveClipping"
         made = functools.partial(getattr(strategy, kind), **held)
         yield of_flower(kind, made, mods.get("adaptiveclipping_mod"), adaptive, not_promised=WARNED)
+    private = plan_of(noise_multiplier=SIGMA, clients_per_round=CLIENTS)
+    waiting = {"waiting": Waiting(nodes_seconds=0.0, fewest=0), "draw": lambda number, allowed: allowed}
+    with tempfile.TemporaryDirectory() as folder, opened(folder, private, arrays=model, **waiting) as ours:
+        private, ours._guard = ours.plan, Everybody()
+        claim = {"mechanism": private.mechanism, "rounds": private.rounds, "grid": private.grid}
+        claim |= {"clip_norm": private.clip_norm, "noise_multiplier": private.noise_multiplier_as_run}
+        yield Case("tff-mf flower", OfStrategy(ours, ours.arrays), claim, like=model)
     local = mod.LocalDpMod(CLIP, CLIP, math.sqrt(2 * math.log(1.25 / 1e-5)) / 0.1, 1e-5)
     yield of_flower(
         "LocalDpMod",
@@ -446,9 +456,16 @@ def flower() -> Iterator[Case]:
 def elsewhere() -> tuple[Any, conformance.Claim, Any]:
     """Returns the case that the environment variable names, whose rounds are quiet, for the law of two processes."""
     name, index = os.environ["CASE"].split(":")
-    case = next(itertools.islice(globals()[name](), int(index), None))
+    cases = globals()[name]()
+    case = next(itertools.islice(cases, int(index), None))
     quiet = [case.updates().zeros] * case.clients
-    return Made(lambda state, _: case.subject.step(state, quiet), case.subject.start), case.claimed, case.like
+
+    def step(state: Any, _: Any) -> tuple[Any, Any]:
+        return case.subject.step(state, quiet)
+
+    # What the generator has opened stays open as long as the subject lives.
+    step.cases = cases
+    return Made(step, case.subject.start), case.claimed, case.like
 
 
 def judge(name: str, place: str, effort: float) -> Iterator[list[str]]:
@@ -468,15 +485,21 @@ def judge(name: str, place: str, effort: float) -> Iterator[list[str]]:
         os.environ["CASE"] = f"{name}:{index}"
         judged, keywords = Made(step, case.subject.start), {"clients": case.clients, "effort": effort}
         other = None if "processes" in case.not_promised else "conformance:elsewhere"
-        verdict = conformance.check(judged, case.claimed, like=case.updates(), elsewhere=other, **keywords)
+        try:
+            verdict = conformance.check(judged, case.claimed, like=case.updates(), elsewhere=other, **keywords)
+        except tff_mf.InputError as error:
+            print(f"{case.name} cannot be judged: {error}", file=sys.stderr, flush=True)
+            continue
         outcomes = {outcome.law: outcome for outcome in verdict.outcomes}
         if outcomes["bound"].status == "failed":
             bounded = conformance.check(judged, case.claimed, like=case.updates(Bounded), laws=["bound"], **keywords)
             outcomes["bound, if norms are finite"] = bounded["bound"]
-        version = importlib.metadata.version(case.name.split()[0])
+        package = case.name.split()[0]
+        version = "this one" if package == "tff-mf" else importlib.metadata.version(package)
         for law, outcome in outcomes.items():
             print(f"{case.name}: {law} {outcome.status}. {outcome.text}", file=sys.stderr, flush=True)
-            yield [case.name, version, law, outcome.status, outcome.text]
+            text = "The caller passes the key." if law == "processes" and other is None else outcome.text
+            yield [case.name, version, law, outcome.status, text]
 
 
 def python_of(name: str) -> pathlib.Path:
@@ -489,15 +512,17 @@ def python_of(name: str) -> pathlib.Path:
 
 
 def confirmed(row: dict[str, str], python: pathlib.Path) -> dict[str, str]:
-    """Returns a row, if it is no failure or its own line shows it."""
-    if row["verdict"] == "failed":
-        # TFF's worker keeps a pipe open.
-        with tempfile.TemporaryFile("w+") as shown:
-            subprocess.run([python, "-W", "ignore", "-c", row["see"]], stdout=shown, stderr=shown)
-            shown.seek(0)
-            if "True" not in (said := shown.read()).splitlines():
-                raise SystemExit(f"Not confirmed by a line in the column see: {row}\n{said}")
-    return row
+    """Returns a row, whose failure is not confirmed unless its own line shows it."""
+    if row["verdict"] != "failed":
+        return row
+    # TFF's worker keeps a pipe open.
+    with tempfile.TemporaryFile("w+") as shown:
+        subprocess.run([python, "-W", "ignore", "-c", row["see"]], stdout=shown, stderr=shown)
+        shown.seek(0)
+        if "True" in (said := shown.read()).splitlines():
+            return row
+    print(f"Not confirmed by a line in the column see: {row}\n{said}", file=sys.stderr, flush=True)
+    return row | {"verdict": "not confirmed"}
 
 
 def main() -> None:
@@ -509,25 +534,32 @@ def main() -> None:
     given = parser.parse_args()
     if given.here:
         name, _, place = given.environments[0].partition(":")
-        pathlib.Path(given.here).write_text(json.dumps(list(judge(name, place, given.effort))))
+        with open(given.here, "w") as file:
+            for row in judge(name, place, given.effort):
+                print(json.dumps(row), file=file, flush=True)
         return
-    with RESULTS.open() as file:
-        rows = {(row["implementation"], row["law"]): row for row in csv.DictReader(file)}
     for name in given.environments:
         python = python_of(name.partition(":")[0])
         with tempfile.TemporaryDirectory() as folder:
             command = [python, __file__, name, "--effort", str(given.effort), "--here", "rows.json"]
-            subprocess.run(command, cwd=folder, env=os.environ | {"PYTHONPATH": str(ROOT)}, check=True)
-            judged = json.loads((pathlib.Path(folder) / "rows.json").read_text())
-        # Of the same implementations, older rows are replaced.
-        shown = {key: row["see"] for key, row in rows.items()}
-        old = {key: row for key, row in rows.items() if key[0] not in {row[0] for row in judged}}
-        new = [dict(zip(COLUMNS, (*row, shown.get((row[0], row[2]), "")), strict=True)) for row in judged]
-        rows = old | {(row["implementation"], row["law"]): confirmed(row, python) for row in new}
-        with RESULTS.open("w", newline="") as file:
-            writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
-            writer.writeheader()
-            writer.writerows(rows.values())
+            subprocess.run(command, cwd=folder, env=os.environ | {"PYTHONPATH": str(ROOT)})
+            # What was judged before an environment failed is kept.
+            save(map(json.loads, (pathlib.Path(folder) / "rows.json").read_text().splitlines()), python)
+
+
+def save(judged: Iterable[Sequence[str]], python: pathlib.Path) -> None:
+    """Replaces the rows of implementations that were judged again."""
+    with RESULTS.open() as file:
+        rows = {(row["implementation"], row["law"]): row for row in csv.DictReader(file)}
+    judged = list(judged)
+    old = {key: row for key, row in rows.items() if key[0] not in {row[0] for row in judged}}
+    shown = {key: row["see"] for key, row in rows.items()}
+    new = [dict(zip(COLUMNS, (*row, shown.get((row[0], row[2]), "")), strict=True)) for row in judged]
+    rows = old | {(row["implementation"], row["law"]): confirmed(row, python) for row in new}
+    with RESULTS.open("w", newline="") as file:
+        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows.values())
 
 
 if __name__ == "__main__":
