@@ -24,7 +24,7 @@ SMALLER = {
         "dataset.repeat(NUM_EPOCHS)": "dataset",
         "(swapped(name)) for name in mechanisms}": '(swapped(name)) for name in ["BLT"]}',
     },
-    "central-keras": {"epochs=10": "epochs=2"},
+    "central-keras": {"EPOCHS = 128, 10": "EPOCHS = 128, 2"},
     "next-word": {"--population 24000 --clients-per-round 200 --rounds 240": PLANNED},
 }
 # The last line of its last cell begins so.
