@@ -22,7 +22,7 @@ def resident():
 
 
 def judged(factory, claim, **more):
-    return conformance.check(adapters.of_process(factory.create(TYPE)), claim, like=LIKE, effort=0.03, **more)
+    return conformance.check(adapters.of_process(factory.create(TYPE)), claim, like=LIKE, effort=0.01, **more)
 
 
 @pytest.mark.parametrize("grid", [None, tff_mf.Grid(bits=12, max_clients=40)], ids=["floats", "grid"])
