@@ -114,6 +114,13 @@ def test_a_sum_of_omega_above_one_by_less_than_rounding_is_a_bound():
     assert tff_mf.explain_sensitivity(mechanism, BILLION, tff_mf.SingleParticipation()).exact
 
 
+def test_many_rounds_of_coefficients_that_rise_have_the_norm_of_the_majorant():
+    mechanism, arguments = tff_mf.BLT(theta=[0.5, 0.5], omega=[0.7, 0.6]), (BILLION, SIX.min_sep, 6)
+    found = tff_mf.sensitivity(mechanism, BILLION, SIX)
+    assert found == earliest_pattern_norm(mechanism, *arguments, raised=True)
+    assert found > 1.1 * earliest_pattern_norm(mechanism, *arguments, raised=False)
+
+
 def test_rounds_without_a_closed_form_are_refused():
     mechanism = tff_mf.BLT(theta=[0.5], omega=[0.9])
     with pytest.raises(tff_mf.InputError, match="rounds=1000000000 exceeds"):

@@ -3,6 +3,7 @@
 import math
 
 import numpy as np
+import pytest
 import scipy.linalg
 
 import tff_mf
@@ -18,6 +19,16 @@ def test_the_matrix_of_scaled_columns_and_its_recursion():
     np.testing.assert_allclose(mechanism.inverse(12) @ encoder, np.eye(12), atol=1e-10)
     np.testing.assert_allclose(mechanism.recursion().responses(12) @ encoder, np.eye(12), atol=1e-10)
     assert mechanism.buffers == mechanism.recursion().rows == 2
+
+
+@pytest.mark.parametrize(("first", "last"), [(0, 5), (0, 4), (1, 5), (0, 2), (3, 5)])
+def test_two_rounds_that_outweigh_all_others_count_however_far_apart(first, last):
+    scales = np.full(6, 1e-3)
+    scales[[first, last]] = 1
+    mechanism = tff_mf.ScaledBLT(theta=[0.99], omega=[0.5], scales=scales.tolist())
+    pair = np.sum(mechanism.encoder(6)[:, [first, last]], axis=1)
+    schema = tff_mf.MinSep(min_sep=2, max_participations=2)
+    assert tff_mf.sensitivity(mechanism, 6, schema) >= np.linalg.norm(pair) * (1 - 1e-12)
 
 
 def test_a_short_sum_is_not_lost_beside_sums_that_it_is_no_part_of():

@@ -1,5 +1,6 @@
 """Sensitivity of any C against brute force: the rule of each structure, where it is exact, and what it refuses."""
 
+import itertools
 import math
 
 import hypothesis
@@ -101,11 +102,10 @@ KINDS = {
         ),
     ),
     "falling Toeplitz": (
-        of_all_rounds(
-            toeplitz_settings(low=0.0), lambda given: of_column(-np.sort(-given.coefficients(given.max_rounds)))
-        ),
+        of_all_rounds(toeplitz_settings(low=0.0), falling),
         lambda *_: True,
     ),
+    "Toeplitz that falls below zero": (of_all_rounds(toeplitz_settings(), falling), lambda *_: False),
     "BLT": (blts(), lambda mechanism, *_: sum(mechanism.omega) <= 1),
     "scaled BLT": (
         scaled_blts(),
@@ -175,6 +175,21 @@ def test_no_client_exceeds_the_sensitivity_with_restarts_of_any_length(kind, dat
 
 
 @pytest.mark.parametrize("kind", MECHANISMS)
+@pytest.mark.parametrize(("rounds", "every", "more"), [(7, 4, 0), (8, 3, 1), (9, 7, 0), (10, 4, 3), (11, 3, 0)])
+def test_no_client_exceeds_the_sensitivity_if_the_last_restart_is_shorter(kind, rounds, every, more):
+    mechanism = MECHANISMS[kind](every + more)
+    whole = restarted(mechanism.encoder(every + more), rounds, every)
+    for schema_class, min_sep, most in itertools.product((tff_mf.MinSep, tff_mf.FixedEpoch), range(1, 6), range(1, 5)):
+        if (most - 1) * min_sep < rounds:
+            schema = schema_class(min_sep=min_sep, max_participations=most)
+            found = tff_mf.restart_sensitivity(mechanism, rounds, schema, restart_every=every)
+            worst = largest_norm(whole, schema.patterns(rounds))
+            assert worst * (1 - 1e-12) <= found.value
+            assert not found.exact or found.value == pytest.approx(worst, rel=1e-9)
+
+
+@pytest.mark.parametrize("kind", MECHANISMS)
+@hypothesis.example([[0], [10, 11]], None)
 @given(st.lists(st.sets(st.integers(0, 11), max_size=4).map(sorted), max_size=6), st.sampled_from([None, 3, 5, 12]))
 def test_no_client_of_observed_patterns_exceeds_their_sensitivity(kind, patterns, every):
     mechanism = MECHANISMS[kind](12)

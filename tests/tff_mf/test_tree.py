@@ -1,4 +1,5 @@
 import itertools
+import math
 
 import numpy as np
 import pytest
@@ -101,7 +102,7 @@ def test_node_counts_against_every_pattern(rounds, only_left):
 
 
 @pytest.mark.parametrize("only_left", [False, True])
-@pytest.mark.parametrize(("heights", "most"), [([4], 4), ([2, 4, 3], 7), ([3, 4], 5)])
+@pytest.mark.parametrize(("heights", "most"), [([4], 4), ([2, 4, 3], 7), ([3, 4], 5), ([3, 3], 4)])
 def test_node_counts_where_many_entries_are_dropped(heights, most, only_left):
     """Trees side by side, against all patterns of rounds that are three apart."""
     blocks = [nodes_of(1 << height, only_left=only_left) for height in heights]
@@ -121,6 +122,9 @@ def test_node_counts_at_sizes_where_the_program_branches(min_sep, only_left):
     nodes, most = nodes_of(rounds, only_left=only_left), (rounds - 1) // min_sep + 1
     largest = tree_nodes.min_sep([*forest(rounds)], min_sep, most, only_left=only_left)
     assert largest <= tree_nodes.min_sep([*forest(rounds)], min_sep, most)
+    tree = tff_mf.Tree(rounds, variant="vanilla" if only_left else "full")
+    schema = tff_mf.MinSep(min_sep=min_sep, max_participations=most)
+    assert tff_mf.sensitivity(tree, rounds, schema) == pytest.approx(math.sqrt(largest), rel=1e-14)
     for _ in range(200):
         gaps = min_sep + generator.geometric(0.3, size=most) - 1
         pattern = np.cumsum(np.concatenate([[generator.integers(min_sep)], gaps]))
