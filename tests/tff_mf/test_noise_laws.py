@@ -207,8 +207,6 @@ MECHANISMS = STREAMED | {
 }
 # Of the others, 64: more than twice all of their blocks. 45 is a forest of four trees.
 ROUNDS = {"tree, full": 45, "tree, online": 21, "tree, vanilla": 45, "dense": 13, "outside, without": 40}
-# In JAX and PyTorch, other rings of rows, tables by round and trees run as long as they do elsewhere.
-SHORTER = {} if torch is None else {"scaled blt": 12, "banded toeplitz by 48": 12, "tree, vanilla": 9}
 # In JAX, in floats: one with one case, and one with many. On a grid, test_optax.py compiles steps of these.
 COMPILED = ("blt of 4 buffers", "tree, full")
 
@@ -276,8 +274,6 @@ def name(request):
 def run(name, engine, grid, request):
     compiled = True if (grid is None and name in COMPILED) or request.config.getoption("--long") else None
     rounds = ROUNDS.get(name, 64)
-    if not request.config.getoption("--long"):
-        rounds = SHORTER.get(name, rounds)
     return Run(engine, MECHANISMS[name](rounds), rounds, compiled=compiled, grid=grid)
 
 
