@@ -243,6 +243,21 @@ def test_only_a_grid_lets_the_server_enforce_an_adaptive_clip_norm():
         build(mechanism=TREE, clipping=COUNTS).clip_again((tf.zeros([5]), tf.constant(0.5)))
 
 
+def test_a_client_counts_for_one_half_whatever_it_reports():
+    query = build(mechanism=TREE, clipping=COUNTS, grid=GRID)
+    record, report = query.preprocess_record(tf.constant(1.0), tf.zeros([5]))
+    for reported in (report, -report, 7 * report, -7 * report, 0 * report):
+        (_, counted), _ = query.clip_again((record, reported))
+        assert abs(int(counted)) == 2 ** (GRID.bits - 1)
+
+
+@pytest.mark.parametrize("setting", [{}, {"grid": GRID}, {"clipping": COUNTS}], ids=str)
+def test_noise_is_in_proportion_to_the_clip_norm(setting):
+    query = build(**setting, clip_norm=2.0)
+    metrics = query.derive_metrics(query.initial_global_state())
+    assert float(metrics["noise_stddev"]) == pytest.approx(16.0, rel=1e-6)
+
+
 ADAPTIVE = {"restart_every": 4, "clipping": COUNTS}
 OTHERS = [
     ({}, {"clip_norm": 2.0, "noise_multiplier": 4.0}),
