@@ -293,8 +293,10 @@ def test_a_state_of_other_noise_is_refused(first, changes):
         lambda rounds: build(mechanism=tff_mf.Tree(2), restart_every=2, rounds=rounds),
         lambda rounds: build(mechanism=tff_mf.Tree(2), restart_every=2, rounds=rounds, clipping=COUNTS),
         lambda rounds: queries.RestartedQuery(build(mechanism=TREE, rounds=rounds), restart_every=2),
+        lambda rounds: queries.RestartedQuery(build(mechanism=TREE, rounds=rounds), restart_every=2, rounds=7),
+        lambda rounds: queries.RestartedQuery(build(mechanism=TREE, rounds=4), restart_every=2, rounds=min(rounds, 4)),
     ],
-    ids=["one stream", "restarts", "adaptive", "restarts of what is limited"],
+    ids=["one stream", "restarts", "adaptive", "restarts of what is limited", "the smaller limit", "the other way"],
 )
 def test_a_run_ends_and_a_longer_one_goes_on_from_its_state(made):
     query = made(3)
