@@ -10,6 +10,7 @@ import json
 import os
 import pathlib
 import sys
+import tempfile
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -157,33 +158,17 @@ def run_plain(given: _peer.Given) -> None:
     _peer.serve(lambda: [variable.numpy() for variable in variables], one_round)
 
 
-def process_of(case: _peer.Case, *, model_of_tff: bool) -> tff.learning.templates.LearningProcess:
-    settings = settings_of(
-        case,
-        clip_norm=case.clip_norm,
-        client_learning_rate=case.client_rate,
-        server_momentum=case.momentum,
-        server_warmup=0.0,
-        server_cooldown=0.0,
-        batch_size=case.batch,
-        max_examples=case.sentences,
-    )
-    privacy = tff_mf.plan(
+def plan_of(case: _peer.Case) -> tff_mf.Plan:
+    return tff_mf.plan(
         mechanism=tff_mf.Identity(),
         rounds=_ROUNDS,
         sampling=tff_mf.MinSep(min_sep=1, max_participations=_ROUNDS),
         delta=1e-6,
         clients_per_round=case.clients,
+        clip_norm=case.clip_norm,
         noise_multiplier=case.noise_multiplier,
         insecure_seed=1,
     )
-    vocabulary = [f"word{number}" for number in range(case.vocab_size)]
-    language_task = next_word.build_task(settings, vocabulary)
-    if model_of_tff:
-        build = functools.partial(next_word.build_keras_model, settings, vocabulary=vocabulary)
-        language_task = dataclasses.replace(language_task, model=tffs_model(case.architecture, build))
-    process, _ = next_word.build_process(settings, privacy, language_task)
-    return process
 
 
 def tffs_model(architecture: str, build: Callable[[], tf.keras.Model]) -> Any:
@@ -198,35 +183,74 @@ def tffs_model(architecture: str, build: Callable[[], tf.keras.Model]) -> Any:
     return tff.learning.models.functional_model_from_keras(build(), loss, input_spec=(words, words))
 
 
-def run_ours(given: _peer.Given, *, model_of_tff: bool = False) -> None:
-    """Runs rounds of our learning process."""
+def run_ours(given: _peer.Given) -> None:
+    """Runs rounds of the process of `tff-mf train`."""
+    case = given.case
+    settings = settings_of(
+        case,
+        clip_norm=case.clip_norm,
+        client_learning_rate=case.client_rate,
+        server_momentum=case.momentum,
+        server_warmup=0.0,
+        server_cooldown=0.0,
+        batch_size=case.batch,
+        max_examples=case.sentences,
+    )
     with aggregators.resident_context(threads=1):
-        process = process_of(given.case, model_of_tff=model_of_tff)
-        batches = range(0, given.case.sentences, given.case.batch)
+        task = next_word.build_task(settings, [f"word{number}" for number in range(case.vocab_size)])
+        process, _ = next_word.build_process(settings, plan_of(case), task)
+        batches = range(0, case.sentences, case.batch)
         # As `train` passes them.
         cohort = [
-            [
-                (words[start : start + given.case.batch], following[start : start + given.case.batch])
-                for start in batches
-            ]
+            [(words[start : start + case.batch], following[start : start + case.batch]) for start in batches]
             for words, following in zip(given.inputs, given.targets, strict=True)
         ]
-        first = tff.learning.models.ModelWeights(trainable=tuple(given.weights), non_trainable=())
-        state = process.set_model_weights(process.initialize(), first)
+        state = process.set_model_weights(process.initialize(), first_model(given))
 
         def one_round() -> None:
             nonlocal state
             state = process.next(state, cohort).state
 
-        def model() -> list[np.ndarray]:
-            return [np.asarray(weight) for weight in process.get_model_weights(state).trainable]
+        _peer.serve(lambda: arrays_of(process.get_model_weights(state)), one_round)
 
-        _peer.serve(model, one_round)
+
+def run_private_fed_avg(given: _peer.Given) -> None:
+    """Runs rounds of `private_fed_avg` as README has them: TFF's model, a dataset for each client, files of a run."""
+    case = given.case
+    datasets = {
+        str(number): tf.data.Dataset.from_tensor_slices(arrays).batch(case.batch)
+        for number, arrays in enumerate(zip(given.inputs, given.targets, strict=True))
+    }
+    settings, vocabulary = settings_of(case), ["word"] * case.vocab_size
+    build = functools.partial(next_word.build_keras_model, settings, vocabulary=vocabulary)
+    with tempfile.TemporaryDirectory() as folder:
+        training = aggregators.private_fed_avg(
+            plan_of(case),
+            tffs_model(case.architecture, build),
+            client_optimizer_fn=tff.learning.optimizers.build_sgdm(case.client_rate),
+            server_optimizer_fn=tff.learning.optimizers.build_sgdm(1.0, momentum=case.momentum),
+            folder=folder,
+            initial_weights=first_model(given),
+        )
+        with training:
+            cohorts = training.cohorts(datasets)
+            _peer.serve(
+                lambda: arrays_of(training.model()),
+                lambda: training.next({client: datasets[client] for client in next(cohorts)}),
+            )
+
+
+def first_model(given: _peer.Given) -> tff.learning.models.ModelWeights:
+    return tff.learning.models.ModelWeights(trainable=tuple(given.weights), non_trainable=())
+
+
+def arrays_of(model: tff.learning.models.ModelWeights) -> list[np.ndarray]:
+    return [np.asarray(weight) for weight in model.trainable]
 
 
 if __name__ == "__main__":
     if sys.argv[1] == "cases":
         make_cases()
     else:
-        kinds = {"plain": run_plain, "ours": run_ours, "tff": functools.partial(run_ours, model_of_tff=True)}
+        kinds = {"plain": run_plain, "ours": run_ours, "tff": run_private_fed_avg}
         kinds[sys.argv[2]](_peer.read(pathlib.Path(sys.argv[1])))

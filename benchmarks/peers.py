@@ -48,7 +48,7 @@ PLAIN = "plain TensorFlow"
 PEERS: Mapping[str, tuple[str, str]] = {
     PLAIN: ("_peer_tensorflow.py", "plain"),
     "tff-mf": ("_peer_tensorflow.py", "ours"),
-    "tff-mf, TFF's model": ("_peer_tensorflow.py", "tff"),
+    "private_fed_avg": ("_peer_tensorflow.py", "tff"),
     "plain torch": ("_peer_torch.py", "torch"),
     "pfl-research": ("_peer_torch.py", "pfl"),
 }

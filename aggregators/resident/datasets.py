@@ -80,7 +80,7 @@ def of_elements(elements: Sequence[Any], element_type: tff.Type) -> bytes | None
         [np.stack(column) for column in zip(*part, strict=True)] for _, part in itertools.groupby(rows, key=_specs)
     ]
     # Without elements: no rows, and any shape that fits.
-    parts = parts or [[np.zeros([0, *(length or 0 for length in spec.shape)], spec.dtype.type) for spec in types]]
+    parts = parts or [[np.zeros([0, *(length or 0 for length in spec.shape)], _dtype(spec)) for spec in types]]
     graph.CopyFrom(_template(tuple(map(_specs, parts))))
     values = {_name(i, j): column for i, part in enumerate(parts) for j, column in enumerate(part)}
     for node in graph.node:
@@ -101,7 +101,7 @@ def _types(element_type: tff.Type) -> Iterator[tff.TensorType]:
     elif (
         isinstance(element_type, tff.TensorType)
         and element_type.shape is not None
-        and issubclass(element_type.dtype.type, np.number)
+        and issubclass(element_type.dtype.type, np.number | np.bool_ | np.str_)
     ):
         yield element_type
     else:
@@ -120,14 +120,21 @@ def _arrays(element: object, element_type: tff.Type) -> Iterator[np.ndarray]:
             raise _OtherError
         for child, child_type in zip(children, element_type.children(), strict=True):
             yield from _arrays(child, child_type)
+    elif isinstance(element, bytes):
+        yield from _arrays(np.array(element, object), element_type)
     elif (
         isinstance(element, np.ndarray | np.generic)
-        and element.dtype == element_type.dtype
+        and element.dtype == _dtype(element_type)
         and tf.TensorShape(element_type.shape).is_compatible_with(element.shape)
     ):
         yield np.asarray(element)
     else:
         raise _OtherError
+
+
+def _dtype(type_spec: tff.TensorType) -> np.dtype:
+    """Returns the dtype of a type's arrays; strings are objects of Python, as TensorFlow has them."""
+    return np.dtype(object) if type_spec.dtype.type is np.str_ else type_spec.dtype
 
 
 def _specs(arrays: Sequence[np.ndarray]) -> _Specs:
@@ -144,7 +151,10 @@ def _template(parts: tuple[_Specs, ...]) -> graph_pb2.GraphDef:
     with tf.Graph().as_default() as graph:
         datasets = [
             tf.data.Dataset.from_tensor_slices(
-                tuple(tf.constant(np.zeros(shape, dtype), name=_name(i, j)) for j, (dtype, shape) in enumerate(part))
+                tuple(
+                    tf.constant(np.full(shape, b"" if dtype == "object" else 0, dtype), name=_name(i, j))
+                    for j, (dtype, shape) in enumerate(part)
+                )
             )
             for i, part in enumerate(parts)
         ]

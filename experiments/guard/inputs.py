@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 import tensorflow_federated as tff
-from tensorflow.core.framework import graph_pb2
 
 # Private in TensorFlow, which orders operations by it: which of a graph's variables are read only. Nothing public says.
 from tensorflow.python.framework import auto_control_deps_utils
@@ -27,12 +26,8 @@ from tff_mf.base.errors import InputTypeError, InputValueError
 # worker's memory grows with each client. TensorFlow Lite, on the other hand, has no iterators.
 SIMULATION_LOOP = tff.learning.LoopImplementation.DATASET_ITERATOR
 DEVICE_LOOP = tff.learning.LoopImplementation.DATASET_REDUCE
-# TFF sends no larger dataset.
-MOST_DATASET_BYTES = 100 * 1024**2
 # A message to a worker, or a tensor in it, is no larger.
-_MOST_LIST_BYTES = 2 * 1000**3
-# TensorFlow's number for: nothing is written to stderr about random operations, which the worker may draw anew.
-_ANY_STATE = 1
+MOST_BYTES = 2 * 1000**3
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -173,8 +168,8 @@ class Clients(abc.ABC):
         self.client_ids, self.element_type = dict.fromkeys(client_ids).keys(), element_type
 
     @abc.abstractmethod
-    def read(self, clients: Sequence[str]) -> list[Any]:
-        """Returns the elements of each client, as a list or a dataset."""
+    def read(self, clients: Sequence[str]) -> list[list[Any]]:
+        """Returns the elements of each client."""
 
 
 class ClientDatasets(Clients):
@@ -190,101 +185,82 @@ class ClientDatasets(Clients):
 
     def __init__(self, client_data: tff.simulation.datasets.ClientData) -> None:
         super().__init__(client_data.client_ids, tff.types.tensorflow_to_type(client_data.element_type_structure))
-        self._specs = tf.nest.flatten(client_data.element_type_structure)
         # TensorFlow alone would not keep the object of a method that it traces.
-        self._client_data, dataset_of = client_data, client_data.serializable_dataset_fn
+        self._client_data = client_data
+        self._dataset_of = tf.function(
+            client_data.serializable_dataset_fn, input_signature=[tf.TensorSpec([], tf.string)]
+        )
 
-        def one_after_another(clients: tf.Tensor) -> tf.data.Dataset:
-            def numbered(number: tf.Tensor, client: tf.Tensor) -> tf.data.Dataset:
-                return tf.data.Dataset.zip((tf.data.Dataset.from_tensors(number).repeat(), dataset_of(client)))
-
-            every = tf.data.Dataset.from_tensor_slices(clients).enumerate().flat_map(numbered)
-            options = tf.data.Options()
-            # Tuning takes longer than reading.
-            options.autotune.enabled = False
-            options.experimental_optimization.apply_default_optimizations = False
-            return every.with_options(options)
-
-        self._dataset_of = tf.function(dataset_of, input_signature=[tf.TensorSpec([], tf.string)])
-        self._one_after_another = tf.function(one_after_another, input_signature=[tf.TensorSpec([None], tf.string)])
-
-    def of(self, clients: Sequence[str]) -> list[tf.data.Dataset]:
-        """Returns the datasets of clients, in their order."""
-        return [self._dataset_of(tf.constant(client)) for client in clients]
-
-    def read(self, clients: Sequence[str]) -> list[Any]:
-        """Returns the elements of each client: all are read by one pipeline, which is much faster.
-
-        Elements that are no arrays of numbers are left in datasets.
+    def read(self, clients: Sequence[str]) -> list[list[Any]]:
+        """Returns the elements of each client.
 
         Raises:
-            InputValueError: If the first client's dataset has no end: all are made in one way.
+            InputValueError: If a client's dataset has no end.
         """
-        for dataset in self.of(clients[:1]):
+        datasets = [self._dataset_of(tf.constant(client)) for client in clients]
+        for dataset in datasets[:1]:
+            # All are made in one way.
             check_ends("client_data", "a client", dataset)
-        numbers = (
-            isinstance(spec, tf.TensorSpec) and (spec.dtype.is_floating or spec.dtype.is_integer)
-            for spec in self._specs
-        )
-        if not all(numbers):
-            return self.of(clients)
-        elements: list[list[Any]] = [[] for _ in clients]
-        if clients:
-            for number, element in self._one_after_another(tf.constant(list(clients))).as_numpy_iterator():
-                elements[number].append(element)
+        return read_datasets(datasets)
+
+
+def read_datasets(datasets: Sequence[tf.data.Dataset]) -> list[list[Any]]:
+    """Returns the elements of each dataset. One pipeline reads all of them, since one for each takes much longer.
+
+    Args:
+        datasets: Datasets with an end, whose elements have the same dtypes and any shapes.
+    """
+    elements: list[list[Any]] = [[] for _ in datasets]
+    if not datasets:
         return elements
+    structures = [dataset.element_spec for dataset in datasets]
+    pipeline = _one_after_another(tuple(spec.dtype for spec in tf.nest.flatten(structures[0])))
+    variants = tf.stack([tf.data.experimental.to_variant(dataset) for dataset in datasets])
+    for number, arrays in pipeline(variants).as_numpy_iterator():
+        elements[number].append(tf.nest.pack_sequence_as(structures[number], arrays))
+    return elements
+
+
+@functools.lru_cache(maxsize=64)
+def _one_after_another(dtypes: tuple[tf.DType, ...]) -> Callable[[tf.Tensor], tf.data.Dataset]:
+    """Returns a function, traced once, from datasets to the elements of all: (number of the dataset, its arrays)."""
+    arrays = tuple(tf.TensorSpec(None, dtype) for dtype in dtypes)
+
+    def numbered(number: tf.Tensor, variant: tf.Tensor) -> tf.data.Dataset:
+        own = tf.data.experimental.from_variant(variant, arrays)
+        return tf.data.Dataset.zip((tf.data.Dataset.from_tensors(number).repeat(), own))
+
+    def all_elements(variants: tf.Tensor) -> tf.data.Dataset:
+        options = tf.data.Options()
+        # Tuning takes longer than reading.
+        options.autotune.enabled = False
+        options.experimental_optimization.apply_default_optimizations = False
+        return tf.data.Dataset.from_tensor_slices(variants).enumerate().flat_map(numbered).with_options(options)
+
+    return tf.function(all_elements, input_signature=[tf.TensorSpec([None], tf.variant)])
 
 
 # Of TFF, or clients whose data are read in another way.
 ClientData = tff.simulation.datasets.ClientData | Clients
 
 
-def check_sent(argument: str, whose: str, elements: tf.data.Dataset | Sequence[Any]) -> None:
-    """Raises unless a worker can read a client's data to its end.
+def check_size(argument: str, whose: str, elements: Sequence[Any]) -> None:
+    """Raises unless a client's data can be sent to a worker.
 
     Args:
         argument: The name of the argument that the data are of.
         whose: Which client's they are, in words.
-        elements: The client's dataset, or a list of its elements.
+        elements: The elements.
 
     Raises:
-        InputValueError: If a dataset has no end or calls Python, or the data are too large to be sent.
+        InputValueError: If they are too large.
     """
-    if isinstance(elements, tf.data.Dataset):
-        check_ends(argument, whose, elements)
-        variant = tf.data.experimental.to_variant(elements)
-        sent = tf.raw_ops.DatasetToGraphV2(input_dataset=variant, external_state_policy=_ANY_STATE).numpy()
-        size, most = len(sent), MOST_DATASET_BYTES
-    else:
-        sent, size, most = b"", sum(array.nbytes for array in tf.nest.flatten(elements)), _MOST_LIST_BYTES
-    if size > most:
+    size = sum(array.nbytes for array in map(np.asarray, tf.nest.flatten(elements)))
+    if size > MOST_BYTES:
         raise InputValueError(
-            f"{argument}: the data of {whose} are {size:,} bytes, and at most {most:,} of a client can be sent to the "
-            "worker: keep them in files, with dataset.save(path), and pass tf.data.Dataset.load(path), which the "
-            "worker reads itself; or pass fewer, with .take(batches)."
+            f"{argument}: the data of {whose} are {size:,} bytes, and at most {MOST_BYTES:,} of a client can be sent "
+            "to the worker: pass fewer, with .take(batches)."
         )
-    # Elements may contain the word too.
-    if b"PyFunc" in sent and (python := _python_operations(sent)):
-        raise InputValueError(
-            f"{argument}: the dataset of {whose} calls Python (in {python[0]}), as from_generator and py_function do, "
-            "and the worker that trains on it is another process: give tf.data.Dataset.from_tensor_slices the arrays, "
-            "or read files with TensorFlow's own operations; dataset.save(path) and tf.data.Dataset.load(path) keep "
-            "what a generator makes."
-        )
-
-
-def is_empty(elements: tf.data.Dataset | Sequence[Any], *, read: bool) -> bool:
-    """Returns whether a dataset, or a list of elements, has no element.
-
-    Args:
-        elements: The dataset or list.
-        read: Whether the first element is read where the number of elements is not known, as after a filter; it is
-            taken to be there otherwise.
-    """
-    if not isinstance(elements, tf.data.Dataset):
-        return not elements
-    number = elements.cardinality()
-    return bool(number == 0) or (read and bool(number == tf.data.UNKNOWN_CARDINALITY) and not list(elements.take(1)))
 
 
 def warn_of_size(size: int, number: int, divisor: int) -> None:
@@ -310,11 +286,9 @@ class DataOfClients(contextlib.AbstractContextManager["DataOfClients"]):
     def __init__(self, plan: tff_mf.Plan, taken: tff.Type) -> None:
         self._plan, self._taken = plan, taken
         self._thread = concurrent.futures.ThreadPoolExecutor(1)
-        self._coming: tuple[Clients, list[str], concurrent.futures.Future[list[Any]]] | None = None
+        self._coming: tuple[Clients, list[str], concurrent.futures.Future[list[list[Any]]]] | None = None
         # Tracing a data set takes a second: of the clients that train, and of those that evaluate.
         self._traced = functools.lru_cache(maxsize=2)(ClientDatasets)
-        # Whether the first elements of a cohort were read, where nothing else says that there are any.
-        self._looked = False
 
     def source(self, client_data: ClientData) -> Clients:
         """Returns clients by what reads them."""
@@ -325,7 +299,7 @@ class DataOfClients(contextlib.AbstractContextManager["DataOfClients"]):
         source = self.source(client_data)
         self._coming = source, list(clients), self._thread.submit(source.read, clients)
 
-    def read(self, client_data: ClientData, clients: Sequence[str]) -> list[Any]:
+    def read(self, client_data: ClientData, clients: Sequence[str]) -> list[list[Any]]:
         """Returns the data of a cohort, as `Clients.read` does."""
         source = self.source(client_data)
         coming, self._coming = self._coming, None
@@ -338,7 +312,7 @@ class DataOfClients(contextlib.AbstractContextManager["DataOfClients"]):
 
     def of_cohort(
         self, cohort_data: Mapping[str, tf.data.Dataset] | ClientData, cohort: Sequence[str], number: int
-    ) -> list[Any]:
+    ) -> list[list[Any]]:
         """Returns the data of a round, if they can be of its cohort.
 
         Args:
@@ -348,32 +322,33 @@ class DataOfClients(contextlib.AbstractContextManager["DataOfClients"]):
 
         Raises:
             InputTypeError: If these are no datasets, or have other elements than the model takes.
-            InputValueError: If there are data of another client, or data that no worker can read to their end.
+            InputValueError: If there are data of another client, or data without end or too large to be sent.
         """
         if isinstance(cohort_data, ClientData):
-            data = self._checked("cohort_data", cohort_data, cohort)
-            self._check_sent(cohort, data, cohort, number)
-            return data
-        if not isinstance(cohort_data, Mapping):
+            clients = list(cohort)
+            data = self._checked("cohort_data", cohort_data, clients)
+            whose = self._words(clients, cohort, number)
+        elif isinstance(cohort_data, Mapping):
+            # Their ids, in a log, would show who is not in a secret cohort.
+            if others := len(cohort_data.keys() - set(cohort)):
+                raise InputValueError(
+                    f"cohort_data has data of {others} clients that are not in the cohort of round {number}: pass "
+                    "the data of the clients that training.cohorts(clients) gave, and of nobody else."
+                )
+            whose = self._words(cohort_data, cohort, number)
+            data = self._read("cohort_data", whose, list(cohort_data.values()))
+        else:
             raise InputTypeError(
                 f"cohort_data={type(cohort_data).__name__} must be {{client: dataset}} or TFF's ClientData, so that "
                 "whose data they are can be checked."
             )
-        data = list(cohort_data.values())
-        self._check_elements("cohort_data", data)
-        # Their ids, in a log, would show who is not in a secret cohort.
-        if others := len(cohort_data.keys() - set(cohort)):
-            raise InputValueError(
-                f"cohort_data has data of {others} clients that are not in the cohort of round {number}: pass "
-                "the data of the clients that training.cohorts(clients) gave, and of nobody else."
-            )
-        self._check_sent(cohort_data, data, cohort, number)
+        self._check("cohort_data", whose, data)
         # A warning, in a log, would show how large a secret cohort is.
         if len(data) < len(cohort) and not self._plan.secret_cohorts:
             warn_of_size(len(data), number, self._plan.clients_per_round)
         return data
 
-    def of_evaluation(self, data: Sequence[tf.data.Dataset] | ClientData) -> list[Any]:
+    def of_evaluation(self, data: Sequence[tf.data.Dataset] | ClientData) -> list[list[Any]]:
         """Returns the data of an evaluation, if they can be sent and one of them has an example.
 
         Args:
@@ -381,23 +356,30 @@ class DataOfClients(contextlib.AbstractContextManager["DataOfClients"]):
 
         Raises:
             InputTypeError: If these are no datasets, or have other elements than the model takes.
-            InputValueError: If there is no example, or data that no worker can read to their end.
+            InputValueError: If there is no example, or data without end or too large to be sent.
         """
+        size = len(data.client_ids if isinstance(data, ClientData) else data)
+        whose = [f"client {number} of {size}" for number in range(1, size + 1)]
         if isinstance(data, ClientData):
-            datasets = self._checked("data", data, list(data.client_ids))
+            elements = self._checked("data", data, list(data.client_ids))
         else:
-            datasets = list(data)
-            self._check_elements("data", datasets)
-        for number, elements in enumerate(datasets, 1):
-            check_sent("data", f"client {number} of {len(datasets)}", elements)
-        if all(is_empty(elements, read=True) for elements in datasets):
+            elements = self._read("data", whose, data)
+        for client, own in zip(whose, elements, strict=True):
+            check_size("data", client, own)
+        if not any(elements):
             raise InputValueError(
-                f"data has no example in {len(datasets)} datasets, so that nothing could be measured: pass clients "
-                "with examples, and batch them without drop_remainder=True."
+                f"data has no example in {size} datasets, so that nothing could be measured: pass clients with "
+                "examples, and batch them without drop_remainder=True."
             )
-        return datasets
+        return elements
 
-    def _checked(self, argument: str, client_data: ClientData, clients: Sequence[str]) -> list[Any]:
+    def _words(self, clients: Iterable[str], cohort: Sequence[str], number: int) -> list[str]:
+        """Returns what to call each client; those of a secret cohort have no number, which would show how many are."""
+        if self._plan.secret_cohorts:
+            return ["a client" for _ in clients]
+        return [f"client {cohort.index(client) + 1} of {len(cohort)} in round {number}" for client in clients]
+
+    def _checked(self, argument: str, client_data: ClientData, clients: Sequence[str]) -> list[list[Any]]:
         """Returns the data of clients, which may have been read already."""
         source = self.source(client_data)
         self._check_type(argument, source.element_type)
@@ -408,33 +390,27 @@ class DataOfClients(contextlib.AbstractContextManager["DataOfClients"]):
             )
         return self.read(source, clients)
 
-    def _check_sent(self, clients: Iterable[str], data: Sequence[Any], cohort: Sequence[str], number: int) -> None:
-        """Raises unless the data of a cohort can be sent, and warns of clients without an element.
+    def _read(self, argument: str, whose: Sequence[str], datasets: Sequence[tf.data.Dataset]) -> list[list[Any]]:
+        """Returns the elements of datasets with an end, if the model takes them: TFF says so below its own calls."""
+        for client, dataset in zip(whose, datasets, strict=True):
+            validation.instance(argument, dataset, tf.data.Dataset, "pass a tf.data.Dataset of each client")
+            self._check_type(argument, tff.types.tensorflow_to_type(dataset.element_spec))
+            check_ends(argument, client, dataset)
+        return read_datasets(datasets)
 
-        A secret cohort's clients have no number: the largest would show how many there are.
-        """
-        secret, size = self._plan.secret_cohorts, len(cohort)
-        places = [cohort.index(client) + 1 for client in clients]
-        words = ["a client" if secret else f"client {place} of {size} in round {number}" for place in places]
-        for whose, elements in zip(words, data, strict=True):
-            check_sent("cohort_data", whose, elements)
-        # Reading takes some time, and a pipeline without elements is one in every round.
-        read, self._looked = not self._looked, True
-        empty = [whose for whose, elements in zip(words, data, strict=True) if is_empty(elements, read=read)]
+    def _check(self, argument: str, whose: Sequence[str], data: Sequence[Sequence[Any]]) -> None:
+        """Raises unless the data of a cohort can be sent, and warns of clients without an element."""
+        for client, elements in zip(whose, data, strict=True):
+            check_size(argument, client, elements)
+        empty = [client for client, elements in zip(whose, data, strict=True) if not elements]
         if empty:
-            others = "" if secret or len(empty) == 1 else f" (and of {len(empty) - 1} others)"
+            others = "" if self._plan.secret_cohorts or len(empty) == 1 else f" (and of {len(empty) - 1} others)"
             warnings.warn(
                 f"cohort_data: the dataset of {empty[0]}{others} has no batch, which adds nothing to the mean, and the "
                 "noise is the same: batch without drop_remainder=True, or leave out clients with too few examples.",
                 CohortSizeWarning,
                 stacklevel=5,
             )
-
-    def _check_elements(self, argument: str, datasets: Sequence[tf.data.Dataset]) -> None:
-        """Raises unless each is a dataset of what the model takes: TFF says so below pages of its own calls."""
-        for dataset in datasets:
-            validation.instance(argument, dataset, tf.data.Dataset, "pass a tf.data.Dataset of each client")
-            self._check_type(argument, tff.types.tensorflow_to_type(dataset.element_spec))
 
     def _check_type(self, argument: str, given: tff.Type) -> None:
         """Raises unless the model takes elements of a type."""
@@ -443,10 +419,3 @@ class DataOfClients(contextlib.AbstractContextManager["DataOfClients"]):
                 f"{argument} has a dataset of {given}, and the model takes {self._taken}: batch and cast its elements "
                 "as in the input_spec of the model."
             )
-
-
-def _python_operations(sent: bytes) -> list[str]:
-    """Returns the names of operations that call Python in a serialized dataset."""
-    graph = graph_pb2.GraphDef.FromString(sent)
-    nodes = [*graph.node, *(node for function in graph.library.function for node in function.node_def)]
-    return [node.name for node in nodes if "PyFunc" in node.op]

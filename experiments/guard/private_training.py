@@ -249,13 +249,12 @@ class PrivateTraining(contextlib.AbstractContextManager["PrivateTraining"]):
 
         Args:
             cohort_data: The dataset of each client of the cohort, by its id; clients that dropped out have none. Or the
-                preprocessed clients: one pipeline reads the cohort, and the next cohort while this one trains, which is
-                about ten times as fast.
+                preprocessed clients, of whom the next cohort is read while this one trains.
 
         Raises:
             InputTypeError: If these are no datasets, or have other elements than the model takes.
             InputValueError: If no cohort waits for its data, there are data of a client that is not in it, or a dataset
-                has no end, calls Python, or is too large to be sent to the worker. The cohort still waits then.
+                has no end or is too large to be sent to the worker. The cohort still waits then.
         """
         output = self.compute(cohort_data)
         self.advance(output.state)
@@ -314,8 +313,8 @@ class PrivateTraining(contextlib.AbstractContextManager["PrivateTraining"]):
 
         Raises:
             InputTypeError: If it is neither, or has other elements than the model takes.
-            InputValueError: If a client trains, or may train; if there is no example; or if a dataset has no end, calls
-                Python, or is too large to be sent to the worker.
+            InputValueError: If a client trains, or may train; if there is no example; or if a dataset has no end or is
+                too large to be sent to the worker.
         """
         self._check_open()
         if isinstance(data, tf.data.Dataset):

@@ -77,10 +77,21 @@ def everything(client):
     return tf.data.Dataset.from_tensor_slices((parts, (texts, shaped)))
 
 
+def in_order(client):
+    """The same with sorted names, as lists are sent without TFF's conversion, and with single texts."""
+
+    def sorted_names(parts, others):
+        return collections.OrderedDict(b=parts["b"], others=others, text=others[0], z=parts["z"])
+
+    return everything(client).map(sorted_names)
+
+
 def datasets_of(name):
     """The datasets of three clients, the last of which is empty."""
     if name in OF_NUMBERS:
         datasets = [OF_NUMBERS[name](tf.data.Dataset.range(1, last)) for last in (8, 5)]
+    elif name == "in order":
+        datasets = [in_order(client) for client in (0, 1)]
     else:
         datasets = [everything(client).map(changed).batch(3).map(changed).prefetch(2) for client in (0, 1)]
     return [*datasets, datasets[0].take(0)]
@@ -116,7 +127,7 @@ def digest(element_type, loop):
 def test_clients_data_of_every_shape_is_read_as_tffs_own_context_reads_it():
     def of_all():
         found = {}
-        for number, name in enumerate([*OF_NUMBERS, "everything"]):
+        for number, name in enumerate([*OF_NUMBERS, "everything", "in order"]):
             # The order of a dataset that is shuffled depends on this seed as well as on its own.
             tf.random.set_seed(3)
             datasets = datasets_of(name)
@@ -124,7 +135,7 @@ def test_clients_data_of_every_shape_is_read_as_tffs_own_context_reads_it():
                 tff.types.tensorflow_to_type(datasets[0].element_spec), ("reduce", "iterate")[number % 2]
             )
             found[name] = int(computation(datasets))
-            if name in ("everything", "fused maps"):
+            if name in ("everything", "in order", "fused maps"):
                 assert found[name] == int(computation([list(each.as_numpy_iterator()) for each in datasets]))
         return found
 

@@ -11,7 +11,7 @@ import tff_mf
 from tff_mf.base.errors import InputTypeError, InputValueError
 from tff_mf.experiments import data as data_files
 from tff_mf.experiments import next_word
-from tff_mf.experiments.guard.inputs import ClientDatasets, DataOfClients
+from tff_mf.experiments.guard.inputs import ClientDatasets, DataOfClients, read_datasets
 from tff_mf.experiments.runs.results import smoothed
 
 from .shared import by_tff, small_settings, write_sentences
@@ -49,8 +49,9 @@ def batches_of_tff(data, clients, *, seed, batch_size, max_examples, client_epoc
     )
     tf.random.set_seed(seed)
     preprocess = preprocessing.create_preprocess_fn(spec, VOCABULARY, num_parallel_calls=1)
-    datasets = ClientDatasets(by_tff(data, "train").preprocess(preprocess))
-    return [list(dataset.as_numpy_iterator()) for dataset in datasets.of(clients)]
+    of_client = by_tff(data, "train").preprocess(preprocess).serializable_dataset_fn
+    traced = tf.function(of_client, input_signature=[tf.TensorSpec([], tf.string)])
+    return [list(traced(client).as_numpy_iterator()) for client in clients]
 
 
 def check_equal(one, other):
@@ -112,11 +113,12 @@ def test_private_training_reads_the_same_cohorts(data):
 )
 def test_clients_that_are_read_together_have_the_elements_of_their_datasets(examples):
     clients = {"ann": examples(5), "bob": examples(1), "eve": examples(4)}
-    datasets = ClientDatasets(tff.simulation.datasets.TestClientData(clients).preprocess(lambda each: each.batch(2)))
+    client_data = tff.simulation.datasets.TestClientData(clients).preprocess(lambda each: each.batch(2))
     for names in (["eve", "ann", "eve"], ["bob"], []):
-        together = datasets.read(names)
-        read = [each.as_numpy_iterator() if isinstance(each, tf.data.Dataset) else each for each in together]
-        check_equal(map(list, read), [list(alone.as_numpy_iterator()) for alone in datasets.of(names)])
+        datasets = [client_data.create_tf_dataset_for_client(name) for name in names]
+        expected = [list(dataset.as_numpy_iterator()) for dataset in datasets]
+        check_equal(ClientDatasets(client_data).read(names), expected)
+        check_equal(read_datasets(datasets), expected)
 
 
 def evaluator(data, architecture):
