@@ -37,7 +37,7 @@ import tff_mf
 from tff_mf import conformance
 from tff_mf.conformance import adapters
 from tff_mf.conformance.adapters import Made
-from tff_mf.conformance.rounds import leaves, rebuilt
+from tff_mf.conformance.trial import leaves, rebuilt
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "docs" / "results" / "conformance.csv"

@@ -1,5 +1,6 @@
 """`tff-mf doctor`, which layers work in this environment, and `tff-mf check`, whether sums of others are private."""
 
+import dataclasses
 import importlib
 import importlib.metadata
 import os
@@ -129,8 +130,7 @@ def check(subject: str) -> Answer:
     checked, claim, like = made
     with console.bar("check", len(conformance.LAWS)) as advance:
         verdict = conformance.check(checked, claim, like=like, elsewhere=subject, progress=lambda law: advance(1, law))
-    rows = [
-        (outcome.law, f"{outcome.status}: {conformance.LAWS[outcome.law]}. {outcome.text}")
-        for outcome in verdict.outcomes
-    ]
-    return Answer(verdict.as_dict(), [verdict.headline, Facts(rows)], failed=verdict.failed)
+    laws = {outcome.law: dataclasses.asdict(outcome) for outcome in verdict.outcomes}
+    rows = [(law, f"{one['status']}: {conformance.LAWS[law]}. {one['text']}") for law, one in laws.items()]
+    blocks = [verdict.status.upper(), Facts(rows)]
+    return Answer({"status": verdict.status, "laws": laws}, blocks, failed=verdict.status == "failed")

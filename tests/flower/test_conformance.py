@@ -92,6 +92,6 @@ def test_our_strategy_keeps_its_claim(tmp_path, reply, floating_point):
         not_promised=["low_bits"] if floating_point else (),
     )
     verdict = conformance.check(subject, claim, like=LIKE, clients=CLIENTS // 2, effort=0.03)
-    assert not verdict.failed, str(verdict)
+    assert verdict.status != "failed", str(verdict)
     # Two processes are not compared, and floats of 24 bits do not show whether they are on the grid.
     assert {outcome.law for outcome in verdict.outcomes if outcome.status == "not judged"} <= {"processes", "low_bits"}

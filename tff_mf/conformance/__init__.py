@@ -14,11 +14,11 @@ and judges what it releases by its claim: nothing is known of how it computes.
     print(conformance.check(Mine(), claim, like=[np.zeros((784, 10)), np.zeros(10)]))
 """
 
+from tff_mf.conformance.check import LAWS as LAWS
 from tff_mf.conformance.check import Outcome as Outcome
 from tff_mf.conformance.check import Verdict as Verdict
 from tff_mf.conformance.check import check as check
-from tff_mf.conformance.claim import LAWS as LAWS
-from tff_mf.conformance.claim import Claim as Claim
-from tff_mf.conformance.claim import Released as Released
-from tff_mf.conformance.claim import Subject as Subject
-from tff_mf.conformance.rounds import Updates as Updates
+from tff_mf.conformance.trial import Claim as Claim
+from tff_mf.conformance.trial import Released as Released
+from tff_mf.conformance.trial import Subject as Subject
+from tff_mf.conformance.trial import Updates as Updates

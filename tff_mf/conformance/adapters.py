@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tff_mf.conformance.claim import Released
-from tff_mf.conformance.rounds import leaves, rebuilt
+from tff_mf.conformance.trial import Released, leaves, rebuilt
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,7 +74,7 @@ def of_stacked(make: Callable[[], Any], like: Any) -> Made:
     def step(state: Any, updates: Sequence[Any]) -> tuple[Any, Any]:
         transformation, state = state
         columns = zip(*(leaves(update).values() for update in updates), strict=True)
-        released, state = transformation.update(rebuilt(like, [np.stack(column) for column in columns]), state)
+        released, state = transformation.update(rebuilt(like, map(np.stack, columns)), state)
         return (transformation, state), released
 
     return Made(step, start)

@@ -1,25 +1,18 @@
-"""`check`: runs a subject on made-up updates, and judges it law by law.
+"""`check`: runs a subject on made-up updates, and judges it law by law; and the `Verdict`."""
 
-Every statistical test has a false alarm below `CHANCE`, and there are fewer than ten. Noise of a round is compared with
-its claim after whitening: row t of C·n / σ is standard normal, and independent of all other rows.
-"""
-
-import contextlib
 import dataclasses
-import sys
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import numpy as np
 
 from tff_mf.base import validation
-from tff_mf.conformance.claim import LAWS, BrokenError, Claim, NotJudgedError, Subject
-from tff_mf.conformance.moves import Moves
-from tff_mf.conformance.noise import correlation, fresh, processes, scale
-from tff_mf.conformance.rounds import RefusedError, Trial, Updates, leaves
+from tff_mf.conformance.laws import beside, bound, correlation, divisor, fresh, last_round, low_bits, processes, scale
+from tff_mf.conformance.trial import BrokenError, Claim, NotJudgedError, Subject, Trial, Updates
 
-# Numbers of the rounds that are run to reach the last one.
-_MOST_LAST = 5e7
+_JUDGES = (scale, correlation, fresh, processes, bound, divisor, beside, last_round, low_bits)
+# What each law says.
+LAWS: Mapping[str, str] = {judge.__name__: str(judge.__doc__).partition(".")[0] for judge in _JUDGES}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -63,26 +56,12 @@ class Verdict:
         statuses = {outcome.status for outcome in self.outcomes}
         return next((status for status in ("failed", "not judged") if status in statuses), "passed")
 
-    @property
-    def failed(self) -> bool:
-        """Whether a law is broken that the subject claims to keep."""
-        return self.status == "failed"
-
     def __bool__(self) -> bool:
         return self.status == "passed"
 
-    def as_dict(self) -> dict[str, Any]:
-        """Returns the verdict as JSON."""
-        return {"status": self.status, "laws": {outcome.law: dataclasses.asdict(outcome) for outcome in self.outcomes}}
-
-    @property
-    def headline(self) -> str:
-        """The status, and the laws that it is due to."""
-        laws = [outcome.law for outcome in self.outcomes if outcome.status == self.status]
-        return self.status.upper() + ("" if self else f": {', '.join(laws)}")
-
     def __str__(self) -> str:
-        return "\n".join([self.headline, *map(str, self.outcomes)])
+        laws = [outcome.law for outcome in self.outcomes if outcome.status == self.status]
+        return "\n".join([f"{self.status.upper()}: {', '.join(laws)}", *map(str, self.outcomes)])
 
 
 def check(
@@ -126,71 +105,21 @@ def check(
         InputError: If an argument is of the wrong type or out of range, or a release is no tree like an update.
     """
     validation.instance("claim", claim, Claim, "make one with tff_mf.conformance.Claim")
-    for law in laws:
+    for law in (*laws, *claim.not_promised):
         validation.one_of("laws", law, tuple(LAWS))
     effort = validation.positive("effort", effort)
-    most = claim.grid.max_clients // 2 if claim.grid is not None else sys.maxsize
-    clients = min(validation.whole("clients", clients), most)
+    clients = validation.whole("clients", clients)
+    if claim.grid is not None:
+        clients = min(clients, claim.grid.max_clients // 2)
     updates = like if isinstance(like, Updates) else Updates(like, claim.clip_norm, clients)
-    progress("scale")
     outcomes = []
     with np.errstate(over="ignore", invalid="ignore"):
         trial = Trial(subject, claim, updates, clients, effort, elsewhere)
-        moves = Moves(trial)
-        of_trial = {judge.__name__: judge for judge in (scale, correlation, fresh, processes, beside, last_round)}
-        of_moves = {judge.__name__: judge for judge in (moves.bound, moves.divisor, moves.low_bits)}
-        for law in [law for law in LAWS if law in laws]:
+        for law, judge in [(judge.__name__, judge) for judge in _JUDGES if judge.__name__ in laws]:
             progress(law)
             try:
-                status, text = "passed", of_moves[law]() if law in of_moves else of_trial[law](trial)
+                status, text = "passed", judge(trial)
             except (BrokenError, NotJudgedError) as error:
                 status, text = "not promised" if law in claim.not_promised else error.status, str(error)
             outcomes.append(Outcome(law=law, status=status, text=text))
     return Verdict(outcomes=tuple(outcomes))
-
-
-def beside(trial: Trial) -> str:
-    """Judges whether anything but the estimate changes with one client's update, or with its absence."""
-    updates, cohort = trial.updates, trial.updates.cohort
-    neighbours = {
-        "is absent": cohort[1:],
-        "that is last is absent": cohort[:-1],
-        "sends zero": [updates.zeros, *cohort[1:]],
-        "sends nothing": [[], *cohort[1:]],
-        **{f"sends {what}": [update, *cohort[1:]] for what, update in updates.odd.items()},
-    }
-    first, published = {}, getattr(trial.subject, "published", lambda state: ())
-
-    def released(state: Any, cohort: list[Any]) -> dict[str, tuple[int, bytes]]:
-        seen = trial.step(state, cohort)
-        found = seen.beside | leaves(published(seen.state), "/published")
-        return {path or "/": (leaf.size, leaf.tobytes()) for path, leaf in found.items()}
-
-    # In the first round, and in the last of those that are measured.
-    for state in trial.states:
-        first, second = released(state, cohort), released(state, cohort)
-        random = {path for path, _ in first.items() ^ second.items()}
-        covered = {path for path, (size, _) in first.items() if trial.claim.numbers_covered and size == 1}
-        for what, neighbour in neighbours.items():
-            with contextlib.suppress(RefusedError):
-                changed = {path for path, _ in first.items() ^ released(state, neighbour).items()}
-                if exact := sorted(changed - random - covered):
-                    raise BrokenError(f"{exact[0]} changes if one client {what}.")
-        if left := sorted(random - covered):
-            raise NotJudgedError(f"{left[0]} is random, and its noise is not known. Account for it: numbers_covered.")
-    return "" if first else "Finds nothing, since nothing else is released, by Released.beside."
-
-
-def last_round(trial: Trial) -> str:
-    """Judges whether the round after the last one is refused."""
-    rounds, state = trial.claim.rounds, trial.last
-    if rounds is None:
-        raise NotJudgedError("The claim has no last round: pass rounds.")
-    if rounds * trial.updates.dimension > _MOST_LAST:
-        raise NotJudgedError(f"{rounds} rounds would take long: check a subject of fewer rounds.")
-    for _ in range(trial.rounds, rounds):
-        state = trial.step(state, trial.quiet).state
-    with contextlib.suppress(RefusedError):
-        trial.step(state, trial.quiet)
-        raise BrokenError(f"Round {rounds + 1} ran, and the claim is for {rounds}.")
-    return ""
