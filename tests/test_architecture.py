@@ -26,7 +26,10 @@ ONLY_BY = (
         ("tensorflow", "tensorflow_privacy", "tensorflow_probability", *WITH_TENSORFLOW),
         (*WITH_TENSORFLOW, "tff_mf.conformance.adapters", *UPPER),
     ),
-    (("jax", "optax", "tff_mf.noise.jax"), ("tff_mf.noise.jax", "tff_mf.frameworks.optax", *UPPER)),
+    (
+        ("jax", "optax", "tff_mf.noise.jax"),
+        ("tff_mf.noise.jax", "tff_mf.noise._jax_normals", "tff_mf.frameworks.optax", *UPPER),
+    ),
     (("torch", "tff_mf.noise.torch"), ("tff_mf.noise.torch", "tff_mf.frameworks.torch", *UPPER)),
 )
 

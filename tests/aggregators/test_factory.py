@@ -9,7 +9,7 @@ import tensorflow_federated as tff
 
 import tff_mf
 from tff_mf import aggregators, queries
-from tff_mf.noise.tensorflow import _recursion, _state
+from tff_mf.noise.tensorflow import _normals, _recursion
 
 from ..conftest import ENDED
 from .conftest import flat
@@ -58,7 +58,7 @@ def test_noise_is_the_inverse_times_the_recorded_noise(mechanism, name, part, mo
     """In the worker, with the graphs that TFF traces, in which operators of tensors may behave differently."""
     monkeypatch.setattr(_recursion, "_LARGEST_PART", part or _recursion._LARGEST_PART)
     results, state = stream(build(mechanism).create(VALUE_TYPES[name]), zeros(VALUE_TYPES[name]), 12)
-    z = np.stack([_state.standard_normal(key, results.shape[1]).numpy() for key in keys_of(state)])
+    z = np.stack([_normals.standard_normal(key, results.shape[1]).numpy() for key in keys_of(state)])
     expected = mechanism.cast_to_float32().inverse(12) @ z * 1.5 * 2.0 / 4
     assert np.abs(results - expected).max() <= 1e-5 * np.abs(expected).max()
 
@@ -142,7 +142,7 @@ def test_noise_restarts_after_restart_every_rounds():
             keys.append(noise.past_keys)
     assert not np.any(keys[0] == keys[1])
     for begin, known in ((0, keys[0]), (4, keys[1])):
-        z = np.stack([_state.standard_normal(key, 7).numpy() for key in known])
+        z = np.stack([_normals.standard_normal(key, 7).numpy() for key in known])
         expected = mechanism.inverse(3) @ z * 1.5 * 2.0 / 4
         np.testing.assert_allclose(results[begin : begin + 3], expected, rtol=1e-5, atol=1e-5)
 

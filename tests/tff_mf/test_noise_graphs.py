@@ -6,14 +6,14 @@ import pytest
 import tff_mf
 
 tf = pytest.importorskip("tensorflow")
-from tff_mf.noise.tensorflow import _state, build_stream  # noqa: E402
+from tff_mf.noise.tensorflow import _stream, build_stream  # noqa: E402
 
 from .test_noise_laws import BLT, ENGINES, GRID, Run, assert_same, rows_of  # noqa: E402
 
 
 def test_keys_are_fresh_in_every_execution():
-    compiled = tf.function(_state.system_key)
-    keys = [tuple(compiled().numpy()) for _ in range(300)] + [tuple(_state.system_key().numpy()) for _ in range(20)]
+    compiled = tf.function(_stream.system_key)
+    keys = [tuple(compiled().numpy()) for _ in range(300)] + [tuple(_stream.system_key().numpy()) for _ in range(20)]
     words = [word for key in keys for word in key]
     assert len(set(words)) == len(words)
     bits = np.unpackbits(np.array(words, np.int64).view(np.uint8)).reshape(-1, 8)
@@ -21,7 +21,7 @@ def test_keys_are_fresh_in_every_execution():
 
 
 def test_keys_are_read_in_the_graph_and_not_from_tensorflows_generator():
-    graph = tf.function(_state.system_key).get_concrete_function().graph.as_graph_def()
+    graph = tf.function(_stream.system_key).get_concrete_function().graph.as_graph_def()
     nodes = [*graph.node, *(node for function in graph.library.function for node in function.node_def)]
     operations = {node.op for node in nodes}
     assert "TextLineDataset" in operations
@@ -30,7 +30,7 @@ def test_keys_are_read_in_the_graph_and_not_from_tensorflows_generator():
 
 def test_folding_a_second_time_gives_another_key():
     """Two reads in one graph must not be merged into one by the graph optimizer."""
-    both = tf.function(lambda: (_state.system_key(), _state.system_key()))
+    both = tf.function(lambda: (_stream.system_key(), _stream.system_key()))
     first, second = both()
     assert not np.any(first.numpy() == second.numpy())
 
@@ -46,7 +46,7 @@ def test_no_matrix_is_part_of_the_graph():
 
 
 def test_keys_find_room_beyond_the_first_capacity(monkeypatch):
-    monkeypatch.setattr(_state, "_FIRST_CAPACITY", 3)
+    monkeypatch.setattr(_stream, "_FIRST_CAPACITY", 3)
     for mechanism, rounds, capacity in ((BLT, 8, 12), (tff_mf.Tree(8), 8, 8)):
         run = Run(ENGINES["tensorflow"], mechanism, rounds, dimension=4)
         run.assert_is_the_inverse_times_z()

@@ -28,8 +28,8 @@ from tff_mf.numerics import normals
 try:
     import jax
 
+    from tff_mf.noise import _jax_normals
     from tff_mf.noise import jax as in_jax
-    from tff_mf.noise.jax import _normals, _stream
 
     jax.config.update("jax_enable_x64", True)
 except ImportError:
@@ -39,14 +39,13 @@ try:
     import torch
 
     from tff_mf.noise import torch as in_torch
-    from tff_mf.noise.torch import _stream as torch_stream
 except ImportError:
     torch = None
 
 try:
     import tensorflow as tf
 
-    from tff_mf.noise.tensorflow import _recursion, _state, build_stream
+    from tff_mf.noise.tensorflow import _normals, _recursion, build_stream
 except ImportError:
     tf = None
 
@@ -141,12 +140,12 @@ class InJAX:
         return [np.asarray(leaf) for leaf in jax.tree.leaves(state)]
 
     def drawn_again(self, stream, keys):
-        draw = jax.jit(_normals.standard_normal, static_argnums=1)
+        draw = jax.jit(_jax_normals.standard_normal, static_argnums=1)
         return np.array([draw(key.view(np.uint32), stream.dimension) for key in keys], np.float64)
 
     def take_small_parts(self, monkeypatch):
-        monkeypatch.setattr(_stream, "_PRODUCT", 2**7)
-        monkeypatch.setattr(_normals, "_PART", 2**8)
+        monkeypatch.setattr(in_jax, "_PRODUCT", 2**7)
+        monkeypatch.setattr(_jax_normals, "_PART", 2**8)
 
 
 class InTorch:
@@ -170,13 +169,13 @@ class InTorch:
         return np.array([stream._draw(key).numpy() for key in keys], np.float64)
 
     def take_small_parts(self, monkeypatch):
-        monkeypatch.setattr(torch_stream, "_PRODUCT", 2**7)
+        monkeypatch.setattr(in_torch, "_PRODUCT", 2**7)
 
 
 @functools.cache
 def _tensorflow_normals(dimension):
     def of_keys(keys):
-        return tf.map_fn(lambda key: _state.standard_normal(key, dimension), keys, fn_output_signature=tf.float32)
+        return tf.map_fn(lambda key: _normals.standard_normal(key, dimension), keys, fn_output_signature=tf.float32)
 
     return tf.function(of_keys, reduce_retracing=True)
 

@@ -14,9 +14,9 @@ jax = pytest.importorskip("jax", minversion="0.10")
 import jax.numpy as jnp  # noqa: E402
 
 from tff_mf.frameworks.optax import clipped_sum  # noqa: E402
+from tff_mf.noise import _jax_normals as _normals  # noqa: E402
 from tff_mf.noise import jax as in_jax  # noqa: E402
 from tff_mf.noise import numpy as streams  # noqa: E402
-from tff_mf.noise.jax import _normals  # noqa: E402
 from tff_mf.numerics import normals  # noqa: E402
 
 BLT = tff_mf.BLT.production("b100")

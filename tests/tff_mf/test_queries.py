@@ -15,7 +15,7 @@ tf = pytest.importorskip("tensorflow")
 import dp_accounting  # noqa: E402
 
 from tff_mf import queries  # noqa: E402
-from tff_mf.noise.tensorflow import _state  # noqa: E402
+from tff_mf.noise.tensorflow import _normals  # noqa: E402
 
 from ..conftest import ENDED, OTHER_NOISE  # noqa: E402
 
@@ -171,9 +171,9 @@ def test_noise_of_adaptive_clipping_is_in_proportion_to_the_clip_norm():
     for _ in range(4):
         result, state = step(query, state)
         results.append(result.numpy())
-    z = np.stack([_state.standard_normal(key, 5).numpy() for key in state.noise.past_keys])
+    z = np.stack([_normals.standard_normal(key, 5).numpy() for key in state.noise.past_keys])
     np.testing.assert_allclose(results, TREE.inverse(4) @ z * 1.5 * 8.0, rtol=1e-4, atol=1e-4)
-    counts = [float(_state.standard_normal(key, 1)[0]) for key in state.count_noise.past_keys]
+    counts = [float(_normals.standard_normal(key, 1)[0]) for key in state.count_noise.past_keys]
     # The sum may be near 0 where its parts are not.
     assert float(state.count) == pytest.approx(2.0 * sum(counts), abs=1e-5)
     assert not set(map(bytes, state.noise.past_keys.numpy())) & set(map(bytes, state.count_noise.past_keys.numpy()))

@@ -15,7 +15,6 @@ torch = pytest.importorskip("torch")
 from tff_mf.frameworks.torch import CorrelatedNoise  # noqa: E402
 from tff_mf.noise import numpy as streams  # noqa: E402
 from tff_mf.noise import torch as in_torch  # noqa: E402
-from tff_mf.noise.torch import _normals  # noqa: E402
 from tff_mf.numerics import normals  # noqa: E402
 
 from .test_frameworks import plan  # noqa: E402
@@ -32,15 +31,15 @@ def model():
 def test_normals_of_accelerators_are_those_of_numpy(dimension):
     for seed in range(3):
         key = np.random.default_rng(seed).integers(-(2**63), 2**63 - 1, 2)
-        np.testing.assert_array_equal(_normals.exact_normal(key, dimension, CPU), normals.draw(key, dimension))
+        np.testing.assert_array_equal(in_torch.exact_normal(key, dimension, CPU), normals.draw(key, dimension))
         stream = streams.build_stream(tff_mf.Identity(), dimension=dimension, stddev=1.0, generator="tensorflow")
         expected = stream.repeating(key[np.newaxis]).next(stream.init())[0]
-        np.testing.assert_allclose(_normals.standard_normal(key, dimension, CPU), expected, atol=2e-6)
+        np.testing.assert_allclose(in_torch.standard_normal(key, dimension, CPU), expected, atol=2e-6)
 
 
 def test_deep_levels_are_those_of_numpy(monkeypatch):
     """Words that descend to the last level are drawn once in 10⁴⁰ rows: here all words are such."""
-    drawn, of_blocks = normals.words, _normals._Generator.words
+    drawn, of_blocks = normals.words, in_torch._Generator.words
 
     def descending(key, block, count):
         return np.full(count, 2**63 - 1) if block >> normals.LEVEL_BITS else drawn(key, block, count) | 511
@@ -50,11 +49,11 @@ def test_deep_levels_are_those_of_numpy(monkeypatch):
         return torch.full_like(found, 2**63 - 1) if int(block[0]) >> normals.LEVEL_BITS else found | 511
 
     monkeypatch.setattr(normals._philox, "words", descending)
-    monkeypatch.setattr(_normals._Generator, "words", words)
+    monkeypatch.setattr(in_torch._Generator, "words", words)
     key = np.array([1, 2])
     expected = normals.draw(key, 64)
     assert np.all(np.abs(expected) > 13)
-    np.testing.assert_array_equal(_normals.exact_normal(key, 64, CPU), expected)
+    np.testing.assert_array_equal(in_torch.exact_normal(key, 64, CPU), expected)
 
 
 def test_memory_that_somebody_holds_is_not_used_again():

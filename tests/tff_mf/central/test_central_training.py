@@ -16,7 +16,7 @@ tf = pytest.importorskip("tensorflow")
 import tensorflow_privacy as tfp  # noqa: E402
 
 from tff_mf.frameworks import keras  # noqa: E402
-from tff_mf.noise.tensorflow import _state  # noqa: E402
+from tff_mf.noise.tensorflow import _normals  # noqa: E402
 
 N, D = 6, 3
 
@@ -85,7 +85,7 @@ def recorded(mechanism=None, *, rounds=ORDER.rounds, fails_at=-1, **arguments):
 
 def expected_noise(trained, mechanism, divisor=2.0):
     keys = trained._state.noise.past_keys
-    z = np.stack([_state.standard_normal(key, D).numpy() for key in keys])
+    z = np.stack([_normals.standard_normal(key, D).numpy() for key in keys])
     return mechanism.cast_to_float32().inverse(ORDER.rounds)[: len(z), : len(z)] @ z * (2.0 * 0.5 / divisor)
 
 

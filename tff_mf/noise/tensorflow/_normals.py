@@ -1,4 +1,4 @@
-"""Standard normals whose error is proved, in TensorFlow: the arithmetic of `tff_mf.numerics.normals`, bit for bit."""
+"""Standard normals of a key in TensorFlow: in float32, and exact ones as in `tff_mf.numerics.normals`, bit for bit."""
 
 from collections.abc import Callable, Sequence
 
@@ -13,6 +13,11 @@ _NETWORK = ((1, 2), (4, 5), (0, 2), (3, 5), (0, 1), (3, 4), (2, 5), (0, 3), (1, 
 
 # Gets the normals of a part, float64 `[size]`, and its bounds; returns one tensor `[size]` for each dtype.
 UsePart = Callable[[tf.Tensor, tf.Tensor, tf.Tensor], tuple[tf.Tensor, ...]]
+
+
+def standard_normal(key: tf.Tensor, dimension: int) -> tf.Tensor:
+    """Returns the standard Gaussian row of a key, float32 `[dimension]`, by Philox."""
+    return tf.random.stateless_normal([dimension], seed=key, dtype=tf.float32, alg="philox")
 
 
 def exact_normal(key: tf.Tensor, dimension: int) -> tf.Tensor:

@@ -7,8 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from tff_mf.mechanisms.recursion import DRAWN, NEW, PAST, Case, Entry, Product, Recursion, Terms, Weight
-from tff_mf.noise.tensorflow import _state
-from tff_mf.noise.tensorflow._normals import by_parts, in_parts
+from tff_mf.noise.tensorflow._normals import by_parts, in_parts, standard_normal
 
 Tensors = tuple[tf.Tensor, ...]
 # Weights and rows of a sum.
@@ -125,7 +124,7 @@ class _Round:
     def run(self, key: tf.Tensor) -> tuple[tf.Tensor, Tensors]:
         runner, first = self._runner, self._recursion.cases[0]
         if not self._on_grid:
-            self._normal = _state.standard_normal(key, runner._dimension)
+            self._normal = standard_normal(key, runner._dimension)
             self._special[DRAWN] = self._normal * self._stddev
         before, *early = self._switch(self._before)
         if self._on_grid:

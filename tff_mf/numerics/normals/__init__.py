@@ -4,10 +4,15 @@ NumPy only. `tff_mf.noise.tensorflow` draws the random words and does the same a
 docs/proofs.md has the proof: theorem F5.
 """
 
+from tff_mf.numerics.normals._arithmetic import EDGE_BITS as EDGE_BITS
+from tff_mf.numerics.normals._arithmetic import INDEX_BITS as INDEX_BITS
 from tff_mf.numerics.normals._arithmetic import POSITION_BITS as POSITION_BITS
+from tff_mf.numerics.normals._arithmetic import STATISTICS as STATISTICS
 from tff_mf.numerics.normals._arithmetic import UNIFORM_BITS as UNIFORM_BITS
 from tff_mf.numerics.normals._arithmetic import WORDS_OF_A_PIECE as WORDS_OF_A_PIECE
+from tff_mf.numerics.normals._arithmetic import Tables as Tables
 from tff_mf.numerics.normals._arithmetic import from_words as from_words
+from tff_mf.numerics.normals._arithmetic import tables as tables
 from tff_mf.numerics.normals._error import RoundingError as RoundingError
 from tff_mf.numerics.normals._error import rounding_error as rounding_error
 from tff_mf.numerics.normals._philox import BLOCKS_OF_A_PIECE as BLOCKS_OF_A_PIECE
@@ -17,8 +22,3 @@ from tff_mf.numerics.normals._philox import WORDS_OF_A_BLOCK as WORDS_OF_A_BLOCK
 from tff_mf.numerics.normals._philox import draw as draw
 from tff_mf.numerics.normals._philox import words as words
 from tff_mf.numerics.normals._philox import write as write
-from tff_mf.numerics.normals._tables import EDGE_BITS as EDGE_BITS
-from tff_mf.numerics.normals._tables import INDEX_BITS as INDEX_BITS
-from tff_mf.numerics.normals._tables import STATISTICS as STATISTICS
-from tff_mf.numerics.normals._tables import Tables as Tables
-from tff_mf.numerics.normals._tables import tables as tables

@@ -1,27 +1,39 @@
-"""`NoiseStream` in JAX: the host decides a round, and the device computes it.
+"""Streams the correlated noise C⁻¹z in JAX, on the device of the parameters, in compiled functions too.
 
-A callback refuses, draws the key, and computes the few numbers of a round with the rules that NumPy has. The rows of
-memory and of noise never leave the device.
+The host decides a round, and the device computes it. A callback refuses, draws the key, and computes the few numbers of
+a round with the rules that NumPy has. The rows of memory and of noise never leave the device.
 """
 
 import functools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jax.experimental import io_callback
-from jax.extend.core import take_current_trace
 
-from tff_mf.base.errors import InputTypeError, InputValueError
+from tff_mf.base import required_packages
+from tff_mf.base.errors import InputTypeError, InputValueError, MissingDependencyError
 from tff_mf.mechanisms import Mechanism
 from tff_mf.mechanisms.recursion import DRAWN, NEW, PAST, Entry, Operations, Terms
 from tff_mf.noise._dict_stream import REMEDY
 from tff_mf.noise._keyed import KEY_WORDS, OTHER_NOISE, KeyedStream, float32_at_least
-from tff_mf.noise.jax._normals import exact_normal, standard_normal
 from tff_mf.problem import grids
 from tff_mf.problem.grids import Grid
+
+required_packages.packages("Noise in JAX", "jax")
+
+import jax  # noqa: E402
+
+if jax.__version_info__ < (0, 10):
+    raise MissingDependencyError(
+        f"Noise in JAX needs jax 0.10 or newer, and this is {jax.__version__}, as TensorFlow Federated requires it. In "
+        f"another environment, run: {required_packages.JAX_COMMAND}"
+    )
+
+import jax.numpy as jnp  # noqa: E402
+from jax.experimental import io_callback  # noqa: E402
+from jax.extend.core import take_current_trace  # noqa: E402
+
+from tff_mf.noise._jax_normals import exact_normal, standard_normal  # noqa: E402
 
 # Rounds whose keys a state has room for, if the mechanism has no last round.
 _CAPACITY = 2**14
