@@ -37,7 +37,7 @@ import tff_mf
 from tff_mf import conformance
 from tff_mf.conformance import adapters
 from tff_mf.conformance.adapters import Made
-from tff_mf.conformance.trial import leaves, rebuilt
+from tff_mf.conformance.trial import leaves
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "docs" / "results" / "conformance.csv"
@@ -97,32 +97,25 @@ class Case:
         lacking = [law for law, name in needed.items() if name not in self.claim]
         return conformance.Claim(**{**usual, **self.claim}, not_promised=(*self.not_promised, *lacking))
 
-    def updates(self, kind: type[conformance.Updates] = conformance.Updates) -> conformance.Updates:
-        """Returns what clients send."""
-        updates = kind(self.like, CLIP, self.clients)
-        updates.odd |= self.odd
-        updates.zeros = updates.tree(updates.direction * self.idle)
-        return updates
 
+class Sent(conformance.Updates):
+    """Updates of a case, all of the model's shapes; or those whose norm is finite in float32."""
 
-class Bounded(conformance.Updates):
-    """Updates of the model's shapes, whose norm is finite in float32."""
-
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
-        del self.odd["NaN"]
+    def __init__(self, case: Case, *, finite: bool = False) -> None:
+        super().__init__(case.like, CLIP, case.clients)
+        self.zeros, self._finite = self.tree(self.direction * case.idle), finite
+        self.odd |= case.odd
+        if finite:
+            self.huge = 1e15
+            del self.odd["NaN"]
 
     def hostile(self) -> Iterator[tuple[str, Any]]:
         for name, update in super().hostile():
             parts = leaves(update).values()
             with np.errstate(all="ignore"):
-                finite = all(np.isfinite(np.sum(np.square(np.float32(part)))) for part in parts)
-            if finite and [np.shape(part) for part in parts] == self.shapes:
+                is_finite = all(np.isfinite(np.sum(np.square(np.float32(part)))) for part in parts)
+            if [np.shape(part) for part in parts] == self.shapes and (is_finite or not self._finite):
                 yield name, update
-
-    def single(self, rounds: int, clients: int) -> Iterator[list[Any]]:
-        for cohort in super().single(rounds, clients):
-            yield [rebuilt(one, [part * np.float32(1e-23) for part in leaves(one).values()]) for one in cohort]
 
 
 def tensorflow() -> Iterator[Case]:
@@ -354,24 +347,14 @@ def nvflare() -> Iterator[Case]:
 
     def filtered(updates: Any) -> Any:
         # Of integers it makes integers, whose noise is rounded: nothing that a claim of a standard deviation is about.
-        if not np.all(np.isfinite(updates)) or np.asarray(updates).dtype.kind != "f":
+        if not np.all(np.isfinite(updates)) or np.shape(updates)[1:] != (SIZE,) or updates[0].dtype.kind != "f":
             raise ValueError("It looks for accepted numbers forever, or rounds.")
-        sent = [
-            svt.process_dxo(DXO(DataKind.WEIGHT_DIFF, {"w": np.array(update)}), Shareable(), FLContext()).data["w"]
-            for update in updates
-        ]
-        return np.sum(sent, axis=0)
+        sent = [DXO(DataKind.WEIGHT_DIFF, {"w": np.array(update)}) for update in updates]
+        return np.sum([svt.process_dxo(one, Shareable(), FLContext()).data["w"] for one in sent], axis=0)
 
     laplace = ("scale", "correlation", "divisor")
-    like = np.zeros(SIZE, np.float32)
-    yield Case(
-        "nvflare SVTPrivacy",
-        adapters.of_function(filtered),
-        {"divisor": 1.0, "noise_multiplier": 0.1},
-        laplace,
-        like=like,
-        clients=1,
-    )
+    claim, like = {"divisor": 1.0, "noise_multiplier": 0.1}, np.zeros(SIZE, np.float32)
+    yield Case("nvflare SVTPrivacy", adapters.of_function(filtered), claim, laplace, like=like, clients=1)
 
 
 def flower() -> Iterator[Case]:
@@ -380,13 +363,11 @@ def flower() -> Iterator[Case]:
     from flwr.clientapp import mod
     from flwr.serverapp import NeighboringRelation, PrivacyConfig, RdpAccountant, SamplingMethod, strategy
 
-    from tests.flower.fleet import opened, plan_of
-    from tests.flower.test_conformance import Everybody, OfStrategy
-    from tff_mf.experiments.flower import Waiting
+    from tests.flower import test_conformance as ours
 
     model = {str(place): part for place, part in enumerate(LIKE)}
 
-    class OfFlower(OfStrategy):
+    class OfFlower(ours.OfStrategy):
         """A strategy of Flower, and what a mod makes of replies. An update may say of how many examples it is."""
 
         mod = None
@@ -409,13 +390,7 @@ def flower() -> Iterator[Case]:
 
     long = {**conformance.Updates(model, CLIP, CLIENTS).long, "examples": 1000}
     odd = {"a long update of 1,000 examples": long}
-    fixed = {"noise_multiplier": SIGMA, "num_sampled_clients": CLIENTS, "clipping_norm": CLIP}
-    held = {
-        "noise_multiplier": SIGMA,
-        "num_sampled_clients": CLIENTS,
-        "initial_clipping_norm": CLIP,
-        "clip_norm_lr": 1e-12,
-    }
+    usual = {"noise_multiplier": SIGMA, "num_sampled_clients": CLIENTS}
     adaptive = {"noise_multiplier": (SIGMA**-2 - (CLIENTS / 10) ** -2) ** -0.5}
     config = PrivacyConfig(1e-5, 1000, NeighboringRelation.ADD_OR_REMOVE_ONE, SamplingMethod.NO_AMPLIFICATION)
 
@@ -426,31 +401,19 @@ def flower() -> Iterator[Case]:
         return Case(f"flwr {name}", judged, claim or {}, like=model, idle=1e-6, **{"odd": odd, **more})
 
     for side, mods in (("ServerSide", {}), ("ClientSide", vars(mod))):
-        kind = f"DifferentialPrivacy{side}FixedClipping"
-        made = functools.partial(getattr(strategy, kind), **fixed)
-        yield of_flower(kind, made, mods.get("fixedclipping_mod"), not_promised=WARNED)
-        accounted = functools.partial(made, accountant=Accountant(config))
-        yield of_flower(f"{kind}, accountant", accounted, mods.get("fixedclipping_mod"))
-        kind = f"DifferentialPrivacy{side}AdaptiveClipping"
-        made = functools.partial(getattr(strategy, kind), **held)
-        yield of_flower(kind, made, mods.get("adaptiveclipping_mod"), adaptive, not_promised=WARNED)
-    private = plan_of(noise_multiplier=SIGMA, clients_per_round=CLIENTS)
-    waiting = {"waiting": Waiting(nodes_seconds=0.0, fewest=0), "draw": lambda number, allowed: allowed}
-    with tempfile.TemporaryDirectory() as folder, opened(folder, private, arrays=model, **waiting) as ours:
-        private, ours._guard = ours.plan, Everybody()
-        claim = {"mechanism": private.mechanism, "rounds": private.rounds, "grid": private.grid}
-        claim |= {"clip_norm": private.clip_norm, "noise_multiplier": private.noise_multiplier_as_run}
-        yield Case("tff-mf flower", OfStrategy(ours, ours.arrays), claim, like=model)
+        kind, replied = f"DifferentialPrivacy{side}FixedClipping", mods.get("fixedclipping_mod")
+        made = functools.partial(getattr(strategy, kind), **usual, clipping_norm=CLIP)
+        yield of_flower(kind, made, replied, not_promised=WARNED)
+        yield of_flower(f"{kind}, accountant", functools.partial(made, accountant=Accountant(config)), replied)
+        kind, replied = f"DifferentialPrivacy{side}AdaptiveClipping", mods.get("adaptiveclipping_mod")
+        made = functools.partial(getattr(strategy, kind), **usual, initial_clipping_norm=CLIP, clip_norm_lr=1e-12)
+        yield of_flower(kind, made, replied, adaptive, not_promised=WARNED)
+    with tempfile.TemporaryDirectory() as folder:
+        judged, claim = ours.our_strategy(folder, "update", floating_point=False)
+        yield Case("tff-mf flower", judged, claim, like=ours.LIKE, clients=ours.CLIENTS // 2)
     local = mod.LocalDpMod(CLIP, CLIP, math.sqrt(2 * math.log(1.25 / 1e-5)) / 0.1, 1e-5)
-    yield of_flower(
-        "LocalDpMod",
-        lambda averaged: averaged,
-        local,
-        {"divisor": 1.0, "noise_multiplier": 0.1},
-        not_promised=("divisor",),
-        clients=1,
-        odd={},
-    )
+    claim = {"divisor": 1.0, "noise_multiplier": 0.1}
+    yield of_flower("LocalDpMod", lambda it: it, local, claim, not_promised=WARNED, clients=1, odd={})
 
 
 def elsewhere() -> tuple[Any, conformance.Claim, Any]:
@@ -458,7 +421,7 @@ def elsewhere() -> tuple[Any, conformance.Claim, Any]:
     name, index = os.environ["CASE"].split(":")
     cases = globals()[name]()
     case = next(itertools.islice(cases, int(index), None))
-    quiet = [case.updates().zeros] * case.clients
+    quiet = [Sent(case).zeros] * case.clients
 
     def step(state: Any, _: Any) -> tuple[Any, Any]:
         return case.subject.step(state, quiet)
@@ -473,27 +436,14 @@ def judge(name: str, place: str, effort: float) -> Iterator[list[str]]:
     for index, case in enumerate(globals()[name]()):
         if place and index != int(place):
             continue
-        shapes = [part.shape for part in leaves(case.like).values()]
-
-        def step(state: Any, updates: Any, case: Case = case, shapes: Any = shapes) -> tuple[Any, Any]:
-            after, released = case.subject.step(state, updates)
-            parts = leaves(getattr(released, "estimate", released)).values()
-            if [np.shape(part) for part in parts] != shapes:
-                raise ValueError("The model does not take such an update.")
-            return after, released
-
         os.environ["CASE"] = f"{name}:{index}"
-        judged, keywords = Made(step, case.subject.start), {"clients": case.clients, "effort": effort}
         other = None if "processes" in case.not_promised else "conformance:elsewhere"
-        try:
-            verdict = conformance.check(judged, case.claimed, like=case.updates(), elsewhere=other, **keywords)
-        except tff_mf.InputError as error:
-            print(f"{case.name} cannot be judged: {error}", file=sys.stderr, flush=True)
-            continue
-        outcomes = {outcome.law: outcome for outcome in verdict.outcomes}
+        check = functools.partial(
+            conformance.check, case.subject, case.claimed, clients=case.clients, effort=effort, elsewhere=other
+        )
+        outcomes = {outcome.law: outcome for outcome in check(like=Sent(case)).outcomes}
         if outcomes["bound"].status == "failed":
-            bounded = conformance.check(judged, case.claimed, like=case.updates(Bounded), laws=["bound"], **keywords)
-            outcomes["bound, if norms are finite"] = bounded["bound"]
+            outcomes["bound, if norms are finite"] = check(like=Sent(case, finite=True), laws=["bound"])["bound"]
         package = case.name.split()[0]
         version = "this one" if package == "tff-mf" else importlib.metadata.version(package)
         for law, outcome in outcomes.items():

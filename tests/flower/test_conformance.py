@@ -68,11 +68,11 @@ class Everybody:
         pass
 
 
-@pytest.mark.parametrize(("reply", "floating_point"), [("model", True), ("update", False)])
-def test_our_strategy_keeps_its_claim(tmp_path, reply, floating_point):
+def our_strategy(folder, reply, *, floating_point):
+    """Our strategy as a subject, and what it claims."""
     plan = plan_of(noise_multiplier=0.5, clients_per_round=CLIENTS)
     with opened(
-        tmp_path,
+        folder,
         plan,
         replies=reply,
         floating_point=floating_point,
@@ -81,16 +81,20 @@ def test_our_strategy_keeps_its_claim(tmp_path, reply, floating_point):
         draw=everybody,
     ) as strategy:
         plan, strategy.guard = strategy.plan, Everybody()
-        subject = OfStrategy(strategy, strategy.arrays, reply)
-    claim = conformance.Claim(
-        mechanism=plan.mechanism,
-        clip_norm=plan.clip_norm,
-        noise_multiplier=plan.noise_multiplier_as_run,
-        divisor=plan.clients_per_round,
-        rounds=plan.rounds,
-        grid=plan.grid,
-        not_promised=["low_bits"] if floating_point else (),
-    )
+        return OfStrategy(strategy, strategy.arrays, reply), {
+            "mechanism": plan.mechanism,
+            "clip_norm": plan.clip_norm,
+            "noise_multiplier": plan.noise_multiplier_as_run,
+            "divisor": plan.clients_per_round,
+            "rounds": plan.rounds,
+            "grid": plan.grid,
+        }
+
+
+@pytest.mark.parametrize(("reply", "floating_point"), [("model", True), ("update", False)])
+def test_our_strategy_keeps_its_claim(tmp_path, reply, floating_point):
+    subject, claim = our_strategy(tmp_path, reply, floating_point=floating_point)
+    claim = conformance.Claim(**claim, not_promised=["low_bits"] if floating_point else ())
     verdict = conformance.check(subject, claim, like=LIKE, clients=CLIENTS // 2, effort=0.03)
     assert verdict.status != "failed", str(verdict)
     # Two processes are not compared, and floats of 24 bits do not show whether they are on the grid.

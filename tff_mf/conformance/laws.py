@@ -180,7 +180,7 @@ def bound(trial: Trial) -> str:
     for cohort in updates.single(trial.most, count):
         with contextlib.suppress(RefusedError):
             if not np.all(np.abs(trial.run(cohort)[0].sums) <= limit):
-                raise BrokenError("A client that sends 3e+38 in one place alone is not clipped.")
+                raise BrokenError(f"A client that sends {updates.huge:g} in one place alone is not clipped.")
     # Fewer than half are odd: an ordinary client is in the middle.
     few = max(1, (count - 1) // 2)
     for name, update in updates.odd.items():

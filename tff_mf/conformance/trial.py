@@ -153,10 +153,11 @@ class Updates:
         zeros, half, long: Updates; `half` of half a clip norm, or of more if none is known to be.
         cohort: Updates of a round that are all different.
         odd: What a client may send among others, by name.
+        huge: What is sent in a single place.
         lacking: Why they cannot show how far a client moves a release; or empty.
     """
 
-    cosine, lacking = 1.0, ""
+    cosine, huge, lacking = 1.0, 3e38, ""
 
     def __init__(self, like: Any, clip_norm: float, clients: int) -> None:
         self._like, self._clip_norm = like, clip_norm
@@ -188,7 +189,7 @@ class Updates:
         """Yields cohorts whose clients send updates that are large in one place each, another one for each client."""
         places = np.random.default_rng(0).permutation(self.dimension)[: rounds * clients]
         for chosen in np.split(places, range(clients, len(places), clients)):
-            yield [self.tree(np.where(np.arange(self.dimension) == place, 3e38, 0.0)) for place in chosen]
+            yield [self.tree(np.where(np.arange(self.dimension) == place, self.huge, 0.0)) for place in chosen]
 
     def hostile(self) -> Iterator[tuple[str, Any]]:
         """Yields what else a client may send, by name."""
@@ -315,10 +316,8 @@ class Trial:
         if not np.all(excess <= 0):
             done = int(np.argmax(excess))
             text = f"With {who}, the release of round {done + 1} is moved by {moved[done]:.3g} clip norms, and"
-            may = (
-                f"may be by {clients[done]:.0f}" if expected is None else f"among equals they move it by {expected:.3g}"
-            )
-            raise BrokenError(f"{text} {may}.")
+            limit = f"may be by {clients[done]:.0f}" if expected is None else f"of equals by {expected:.3g}"
+            raise BrokenError(f"{text} {limit}.")
         counts = np.array([len(total), 1]) * (self.times - 1)
         scatter = np.array([squares - self.times * square, self.times * np.var(along[:, -1])])
         ratios = np.sqrt(scatter.clip(0) / counts) / self.stddevs[len(history) - 1]
