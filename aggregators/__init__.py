@@ -41,5 +41,5 @@ _OF_EXPERIMENTS = ("PrivateTraining", "private_fed_avg", "private_fed_sgd")
 
 def __getattr__(name: str) -> object:
     if name in _OF_EXPERIMENTS:
-        return getattr(importlib.import_module("tff_mf.experiments.guard.private_training"), name)
+        return getattr(importlib.import_module("tff_mf.experiments.guard.fed_avg"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -2,10 +2,11 @@
 
 import asyncio
 import base64
+import concurrent.futures
 import json
 import os
 import pathlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
 import numpy as np
@@ -227,17 +228,11 @@ class SavedStates:
     Args:
         checkpoints: The checkpoints.
         start: The state that a run begins with.
-        wait: Returns the result of a coroutine function with its arguments.
     """
 
-    def __init__(
-        self,
-        checkpoints: CheckpointManager,
-        start: Any,
-        wait: Callable[..., Any] = lambda work, *arguments: asyncio.run(work(*arguments)),
-    ) -> None:
-        self._checkpoints, self._wait = checkpoints, wait
-        saved, self.newest = wait(checkpoints.load_latest, {"state": start, "about": ""})
+    def __init__(self, checkpoints: CheckpointManager, start: Any) -> None:
+        self._checkpoints = checkpoints
+        saved, self.newest = _waited(checkpoints.load_latest({"state": start, "about": ""}))
         self.state = start if saved is None else saved["state"]
         self._about: dict[str, Any] | None = None if saved is None else json.loads(saved["about"])
 
@@ -247,7 +242,7 @@ class SavedStates:
 
     def save(self, round_number: int, state: Any, about: Mapping[str, Any]) -> None:
         """Saves the state after a round with facts about it."""
-        self._wait(self._checkpoints.save, {"state": state, "about": json.dumps(about)}, round_number)
+        _waited(self._checkpoints.save({"state": state, "about": json.dumps(about)}, round_number))
 
     def about(self, round_number: int) -> dict[str, Any]:
         """Returns the facts that were saved with the state that was loaded."""
@@ -257,6 +252,20 @@ class SavedStates:
     def drawn(self, state: Any = None) -> dict[str, int]:
         """Returns `rounds_drawn` of a state, of the newest if not given."""
         return rounds_drawn(self.state if state is None else state)
+
+
+def _waited(work: Coroutine[Any, Any, Any]) -> Any:
+    """Returns the result of asynchronous work, also in a notebook, whose thread has a loop of its own."""
+    stack = tff.framework.get_context_stack()
+    context = stack.current
+
+    def done() -> Any:
+        # Each thread has a context of its own.
+        with stack.install(context):
+            return asyncio.run(work)
+
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        return pool.submit(done).result()
 
 
 def without_noise(value: Any) -> Any:

@@ -402,7 +402,7 @@ def train(
 ) -> CentralSummary:
     """Trains, or goes on from the checkpoint in the folder, and returns the content of `summary.json`.
 
-    First the plan and the settings are written, with which the run can be resumed. After each epoch a
+    First the settings and the plan are written, with which the run can be resumed. After each epoch a
     checkpoint is written, and then a row of `metrics.csv`: loss and accuracy on the validation part, if there is one.
     The test split is evaluated once, at the end. At the end the weights are written, and the checkpoint, which has the
     keys of the noise, is removed.
@@ -423,10 +423,10 @@ def train(
     with files.alone(folder):
         if not resume:
             folders.check_empty(folder)
-        if not (folder / PLAN).exists():
-            plan.save(folder)
         if not (folder / SETTINGS_TOML).exists():
             settings.write(folder)
+        if not (folder / PLAN).exists():
+            plan.save(folder)
         model = compiled_network(settings, data.test[0].shape[1:])
         _train_epochs(model, settings, plan, data, folder, on_epoch)
         tested, validated = evaluated(model, data.test), evaluated(model, data.validation)

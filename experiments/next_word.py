@@ -20,8 +20,8 @@ from tff_mf.planning.by_name import RAMP_FLOOR
 
 from .. import aggregators
 from .data import TEST, TRAIN, chunks, client_ids, first_examples, number_of_sentences
+from .guard.fed_avg import learning_process
 from .guard.inputs import SIMULATION_LOOP, Clients, WeightNames, names_in_a_new_graph
-from .guard.private_training import learning_process
 from .runs import results
 from .runs.results import ACCURACY, Quality
 from .runs.settings import ALL, KERNEL_WORDS, RunSettings

@@ -103,18 +103,14 @@ def reported_population(privacy: tff_mf.Plan, cohorts: sampling.CohortPlan) -> i
 
 def _check_grid(privacy: tff_mf.Plan, cohorts: sampling.CohortPlan | None, task: next_word.Task) -> None:
     """Raises if a cohort is larger than the grid's sums allow, or the model than its guarantee supposes."""
-    if privacy.grid is None or privacy.dimension is None:
+    if privacy.grid is None:
         return
     if cohorts is not None and cohorts.clients_per_round > privacy.grid.max_clients:
         raise InputValueError(
             f"grid={privacy.grid}: a cohort has {cohorts.clients_per_round} clients, more than a sum has room for: "
             "give a cohort of at least as many as come on average."
         )
-    if task.weights.dimension > privacy.dimension:
-        raise InputValueError(
-            f"dimension={privacy.dimension} of the plan must be at least {task.weights.dimension}, the number of the "
-            "model's parameters: what the grid costs depends on it."
-        )
+    privacy.for_model(task.weights.dimension)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -200,12 +200,19 @@ def resident_context(*, clients_at_once: int | None = None, threads: int | None 
         ...     int(total([1, 2])), int(total([1, 2, 3]))
         (3, 6)
     """
-    summing = Summing(clients_at_once)
-    with contextlib.ExitStack() as ends:
-        stack = tff.framework.get_context_stack()
-        ends.callback(stack.set_default_context, stack.current)
-        worker = Connection(ends.enter_context(running_worker(threads=threads)))
-        ends.callback(worker.close)
-        context = ResidentContext(worker, summing)
+    stack = tff.framework.get_context_stack()
+    before = stack.current
+    with worker_context(clients_at_once=clients_at_once, threads=threads) as context:
         stack.set_default_context(context)
-        yield context
+        try:
+            yield context
+        finally:
+            stack.set_default_context(before)
+
+
+@contextlib.contextmanager
+def worker_context(*, clients_at_once: int | None = None, threads: int | None = None) -> Iterator[ResidentContext]:
+    """Yields a context like that of `resident_context`, and leaves TFF's default one as it is."""
+    summing = Summing(clients_at_once)
+    with running_worker(threads=threads) as address, contextlib.closing(Connection(address)) as worker:
+        yield ResidentContext(worker, summing)

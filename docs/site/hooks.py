@@ -38,8 +38,8 @@ ALSO = {
     "tff_mf.noise.numpy": ["tff_mf.noise._keyed.KeyedStream"],
     # It loads them when it is asked for them.
     "tff_mf.aggregators": [
-        f"tff_mf.experiments.guard.private_training.{name}"
-        for name in ("PrivateTraining", "private_fed_avg", "private_fed_sgd")
+        "tff_mf.experiments.guard.private_training.PrivateTraining",
+        *(f"tff_mf.experiments.guard.fed_avg.{name}" for name in ("private_fed_avg", "private_fed_sgd")),
     ],
     "tff_mf.experiments": [
         f"tff_mf.experiments.{name}"

@@ -12,6 +12,7 @@ from typing import NoReturn
 
 import rich_click as click
 
+from tff_mf.base import validation
 from tff_mf.base.errors import InputError
 
 # The machine lacks space or handles, which no other path mends.
@@ -44,9 +45,9 @@ class _Commands(click.RichGroup):
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(_COMMANDS)
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command:
         if cmd_name not in _COMMANDS:
-            return None
+            ctx.fail(f"No such command {cmd_name!r}{validation.did_you_mean(cmd_name, _COMMANDS)}")
         name = cmd_name.replace("-", "_")
         module = _IN_FILES_OF_OTHERS.get(name, name)
         return getattr(importlib.import_module(f"{__name__}.{module}"), name)

@@ -1,16 +1,18 @@
 """`tff-mf account`: the guarantee of a run, or the noise for one."""
 
+import dataclasses
 import math
 from typing import Any
 
 import msgspec
 import rich_click as click
 
-import tff_mf
+from tff_mf.accounting import Question
 from tff_mf.base import validation
 from tff_mf.planning import by_name
 
 from ..runs import statements
+from ..sampling import SamplingSettings
 from . import _options, _screens
 from ._screens import Answer
 
@@ -44,19 +46,18 @@ def account(
     # All of it before anything is computed; participation is never guessed.
     sampling, cohorts = _options.sampling_of(drawn), {"population": population, "clients_per_round": clients_per_round}
     schema, integers = sampling.schema(rounds), _options.grid_of_options(grid, dimension, clients_per_round)
-    more: dict[str, Any] = {} if integers is None else {"grid": integers, "dimension": dimension}
     if noise_multiplier is not None:
         validation.positive("noise_multiplier", noise_multiplier)
     mechanism = by_name.load(file, rounds)
-
-    def noise_for(kind: tff_mf.Sampling) -> float:
-        if noise_multiplier is not None:
-            return noise_multiplier
-        assert epsilon is not None
-        return tff_mf.calibrate_noise_multiplier(mechanism, rounds, kind, epsilon=epsilon, delta=delta, **more)
-
-    sigma = noise_for(schema)
-    guarantee = tff_mf.guarantee(mechanism, rounds, schema, noise_multiplier=sigma, **more)
+    known = Question(
+        mechanism=mechanism,
+        rounds=rounds,
+        sampling=schema,
+        grid=integers,
+        dimension=None if integers is None else dimension,
+    )
+    sigma = _noise(known, noise_multiplier, epsilon, delta)
+    guarantee = known.guarantee(sigma)
     claim = statements.claim(
         guarantee,
         delta=delta,
@@ -81,18 +82,7 @@ def account(
         "claim": msgspec.to_builtins(claim),
     }
     if sampling.is_secret:
-        secret = sampling.drawn_by(**cohorts)
-        amplified_sigma = noise_for(secret)
-        level = tff_mf.guarantee(mechanism, rounds, secret, noise_multiplier=amplified_sigma, **more).at(delta=delta)
-        if epsilon is not None:
-            known = tff_mf.guarantee(mechanism, rounds, schema, noise_multiplier=amplified_sigma, **more)
-            facts["amplified_noise_multiplier"] = amplified_sigma
-            facts["epsilon_if_cohorts_are_known"] = known.epsilon(delta)
-        facts["amplified_epsilon"], facts["amplified_bound"] = level.epsilon, level.theorem
-        facts["amplified_failure"] = level.failure
-        facts["amplified_statement"] = statements.amplified_line(
-            level, sampling, rounds=rounds, **cohorts, grid=integers
-        )
+        facts |= _amplified(known, sampling, cohorts, noise_multiplier, epsilon, delta)
     refused = claim.state == statements.REFUSED
     hidden = [name for name in facts if name.removeprefix("amplified_").startswith("epsilon")] if refused else []
     shown = {
@@ -111,3 +101,38 @@ def account(
         f"Not checked: {'; '.join(claim.not_checked)}." if claim.not_checked else "",
     ]
     return Answer(statements.without_epsilon(facts) if refused else facts, blocks, failed=refused)
+
+
+def _noise(question: Question, noise_multiplier: float | None, epsilon: float | None, delta: float) -> float:
+    """Returns σ: the given one, or the smallest that reaches ε."""
+    if noise_multiplier is not None:
+        return noise_multiplier
+    assert epsilon is not None
+    return question.noise_multiplier(epsilon=epsilon, delta=delta)
+
+
+def _amplified(
+    known: Question,
+    sampling: SamplingSettings,
+    cohorts: dict[str, int | None],
+    noise_multiplier: float | None,
+    epsilon: float | None,
+    delta: float,
+) -> dict[str, Any]:
+    """Returns the figures that hold if nobody ever learns a cohort; `known` is for whoever knows all of them."""
+    secret = dataclasses.replace(known, sampling=sampling.drawn_by(**cohorts))
+    sigma = _noise(secret, noise_multiplier, epsilon, delta)
+    level = secret.guarantee(sigma).at(delta=delta)
+    calibrated = {
+        "amplified_noise_multiplier": sigma,
+        "epsilon_if_cohorts_are_known": known.guarantee(sigma).epsilon(delta),
+    }
+    return {
+        **({} if epsilon is None else calibrated),
+        "amplified_epsilon": level.epsilon,
+        "amplified_bound": level.theorem,
+        "amplified_failure": level.failure,
+        "amplified_statement": statements.amplified_line(
+            level, sampling, rounds=known.rounds, **cohorts, grid=known.grid
+        ),
+    }

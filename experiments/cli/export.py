@@ -40,7 +40,7 @@ def export(run: str, out: str, model_only: bool, **more: Any) -> Answer:
     if model_only and (more["population"] is not None or more["task_name"] is not None):
         raise click.UsageError("--model-only is for RUN and --out alone: devices are no part of a model.")
     required_packages.packages("Exporting", "tensorflow", "tensorflow_privacy", "tensorflow_federated")
-    from ..guard.export import check_out, check_trained
+    from ..guard.export import check_trained
     from ..output.files import check_new_folder
     from ..runs import folders, names
 
@@ -52,11 +52,10 @@ def export(run: str, out: str, model_only: bool, **more: Any) -> Answer:
             "training.export(folder), or training.model() for the trained model, whose weights are in "
             f"{names.MODEL} of an ended run; aggregators.export_process exports a process of your own."
         )
+    check_new_folder(folder)
     if model_only:
         check_trained(source)
-        check_new_folder(folder)
         return _of_model(source, folder)
-    check_out(folder)
     return _deployment(source, folder, **more)
 
 

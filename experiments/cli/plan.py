@@ -95,22 +95,9 @@ def plan(thorough: bool, out: str | None, plot: str | None, **given: Any) -> Ans
         ],
         "least_loss": least,
     }
-    numbers = "floats; figures hold for real numbers only, and --grid auto closes that gap"
-    if planned.grid is not None:
-        assumed = " (--dimension)" if dimension is None else ""
-        parameters = f"{planned.dimension:,} parameters{assumed}"
-        numbers = f"integers of {planned.grid.bits} bits, for {parameters}: figures include their cost"
-    often = statements.bound_to(planned.participation)
-    clients = f"{planned.clients_per_round:,} of {planned.population:,} clients a round"
-    rows = [
-        ("setting", f"{clients}, {planned.rounds:,} rounds, {often}"),
-        ("why", planned.why.removeprefix(f"{name}: ")),
-        ("learns", "" if signal is None else signal_to_noise.warning(signal)),
-        ("numbers", numbers),
-        ("note", statements.uncustomary_delta(planned.delta, planned.population)),
-        ("written", ", ".join(filter(None, (out, plot)))),
-    ]
     refused, of_epsilon = claim.state == statements.REFUSED, given["epsilon"] is not None
+    learns = "" if signal is None else signal_to_noise.warning(signal)
+    rows = [*_rows(planned, learns, dimension), ("written", ", ".join(filter(None, (out, plot))))]
     bound = "" if least is None else f" No mechanism's RmsLoss is below {digits.downwards(least)}."
     words: list[Block] = [
         "# Plan",
@@ -122,9 +109,28 @@ def plan(thorough: bool, out: str | None, plot: str | None, **given: Any) -> Ans
         "\n".join(f"- {option.name}: {option.note}." for option in planned.options if option.note),
     ]
     if claim.not_checked:
+        often = statements.bound_to(planned.participation)
         rests_on = (f"something enforces the participation, {often}", *claim.not_checked)
         words += ["## What it rests on", "\n".join(f"- {text}" for text in rests_on)]
     return Answer(statements.without_epsilon(facts) if refused else facts, words)
+
+
+def _rows(planned: tff_mf.Plan, learns: str, dimension: int | None) -> list[tuple[str, str]]:
+    """Returns what was planned, and why, in labelled lines."""
+    assert planned.chosen is not None
+    numbers = "floats; figures hold for real numbers only, and --grid auto closes that gap"
+    if planned.grid is not None:
+        assumed = " (--dimension)" if dimension is None else ""
+        parameters = f"{planned.dimension:,} parameters{assumed}"
+        numbers = f"integers of {planned.grid.bits} bits, for {parameters}: figures include their cost"
+    clients = f"{planned.clients_per_round:,} of {planned.population:,} clients a round"
+    return [
+        ("setting", f"{clients}, {planned.rounds:,} rounds, {statements.bound_to(planned.participation)}"),
+        ("why", planned.why.removeprefix(f"{planned.chosen.name}: ")),
+        ("learns", learns),
+        ("numbers", numbers),
+        ("note", statements.uncustomary_delta(planned.delta, planned.population)),
+    ]
 
 
 def _setting(

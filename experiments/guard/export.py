@@ -13,8 +13,6 @@ import stat
 from collections.abc import Callable
 from typing import Any
 
-import msgspec
-
 import tff_mf
 from tff_mf.base import strict_json, validation
 from tff_mf.base.errors import InputTypeError, InputValueError
@@ -148,50 +146,35 @@ def check_task_name(name: object) -> str:
 def write_device_policy(folder: pathlib.Path, *, round_minutes: float, task_name: str | None = None) -> DevicePolicy:
     """Writes the policy of clients, which follows from `run.json` and the artifact, and returns it.
 
+    Formal guarantee: `devices_alone_suffice` says whether every pattern that clients allow is one of the claimed
+    schema. The ε of what is claimed is in the planned report.
+
     Args:
         folder: A folder with both files.
         round_minutes: As for `DevicePolicy.of`.
         task_name: Name of the task; it follows from `run.json` if it is not given.
     """
     run = reports.read_record(folder)
+    claimed = run.plan.participation
+    alone = of_devices_alone(claimed, run.plan.rounds)
     if task_name is None:
         # Two deployments share it only if they have the same guarantee and do the same.
         said = strict_json.read(folder / RUN_JSON, "run")
         said = {name: value for name, value in said.items() if name not in _SAID}
         task_name = f"tff-mf-{hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:12]}"
-    device = DevicePolicy.of(
-        run.plan.participation, rounds=run.plan.rounds, round_minutes=round_minutes, task_name=task_name
-    )
+    device = DevicePolicy.of(claimed, rounds=run.plan.rounds, round_minutes=round_minutes, task_name=task_name)
     days = max(_USUAL_DAYS, -(-max(device.trust_seconds, device.timer_seconds) // _DAY_SECONDS))
     content = {
         "version": _VERSION,
         "population_eligibility_spec": device.specification(),
         "client_persisted_data": {"min_sep_policy_index": FIRST_INDEX},
         "client_flags": {"log_min_sep_index_to_phase_stats": True, "opstats_ttl_days": days},
-        "guarantee": _guarantee(run),
+        "participation": {"claimed": named(claimed), "by_devices_alone": named(alone)},
+        # Devices know how far apart their rounds are, and not their places in epochs.
+        "devices_alone_suffice": not isinstance(claimed, tff_mf.FixedEpoch) or alone.max_participations == 1,
     }
     (folder / DEVICE_POLICY).write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     return device
-
-
-def _guarantee(run: reports.RunRecord) -> dict[str, Any]:
-    """Returns the claimed schema, and the one that clients enforce without the server.
-
-    Formal guarantee: `devices_alone_suffice` is whether every pattern that clients allow is one of the claimed schema;
-    if not, `by_devices_alone` has the ε of the patterns that they do allow.
-    """
-    claimed, alone = run.plan.participation, of_devices_alone(run.plan.participation, run.plan.rounds)
-    suffice = not isinstance(claimed, tff_mf.FixedEpoch) or alone.max_participations == 1
-
-    def claim(shown: tff_mf.Participation, accounted: tff_mf.Participation) -> dict[str, Any]:
-        other = msgspec.structs.replace(run, plan=dataclasses.replace(run.plan, sampling=accounted))
-        return {**named(shown), "epsilon": reports.planned_epsilon(other), "delta": run.plan.delta}
-
-    return {
-        "claimed": claim(claimed, claimed),
-        "by_devices_alone": claim(alone, claimed if suffice else alone),
-        "devices_alone_suffice": suffice,
-    }
 
 
 def _whole_seconds(value: float) -> int:
@@ -246,7 +229,6 @@ def write(
     Raises:
         InputValueError: If no ε can be stated for the deployment, except with an `insecure_seed`.
     """
-    check_out(out)
     plan = run.plan
     for name in _NOT_EXPORTED:
         if getattr(plan, name) is not None:
@@ -254,9 +236,6 @@ def write(
                 f"{name}={getattr(plan, name)!r} cannot be exported: bundles support neither restarts of the noise nor "
                 "adaptive clipping; train without them, or serve the process from TFF."
             )
-    # A policy that no client can hold is refused before anything is built.
-    named = "later" if task_name is None else task_name
-    DevicePolicy.of(plan.participation, rounds=plan.rounds, round_minutes=round_minutes, task_name=named)
     # Nobody draws devices in secret: what is stated is for whoever knows the cohorts.
     schema, whole = plan.participation, plan.cohort
     plan = dataclasses.replace(plan, sampling=schema, secret_cohorts=False, population=None, clients_per_round=whole)
@@ -287,16 +266,6 @@ def write(
             path.chmod(stat.S_IMODE(path.stat().st_mode) & ~(stat.S_IWGRP | stat.S_IWOTH))
         console.step()
     return Exported(planned=planned, policy=policy, graphs=graphs)
-
-
-def check_out(out: pathlib.Path) -> None:
-    """Raises unless a bundle can be written to a folder: a new one, or an empty one."""
-    if (out / SUMS).is_file():
-        raise InputValueError(
-            f"out={str(out)!r} holds a deployment that was exported before, which is complete: use it, and leave this "
-            "export out; or remove the folder to export again, or name another."
-        )
-    files.check_new_folder(out)
 
 
 def check_trained(run: pathlib.Path) -> None:

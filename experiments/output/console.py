@@ -46,11 +46,10 @@ class Facts:
 
 @dataclasses.dataclass(frozen=True)
 class Table:
-    """A table, whose first columns (`names`) have names in them and no figures."""
+    """A table, whose first column has names in it and no figures."""
 
     header: Sequence[str]
     rows: Sequence[Sequence[str]]
-    names: int = 1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,7 +100,7 @@ def _rendered(block: Block) -> Any:
     if isinstance(block, Table):
         drawn = table.Table(box=box.SIMPLE_HEAD, padding=(0, 0, 0, 1))
         for index, title in enumerate(block.header):
-            is_name = index < block.names
+            is_name = index == 0
             drawn.add_column(Text(title), justify="left" if is_name else "right", no_wrap=is_name, overflow="fold")
         rows = block.rows
     elif isinstance(block, Facts) or block.startswith("- "):

@@ -88,7 +88,8 @@ def writing(path: pathlib.Path, name: str = "out") -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise InputValueError(f"{name}={str(path)!r} cannot be written: {error.strerror or error}.") from error
+        reason = error.strerror or error
+        raise InputValueError(f"{name}={str(path)!r} cannot be written: {reason}; name another.") from error
 
 
 def move_into_place(whole: str | os.PathLike[str], path: str | os.PathLike[str]) -> None:

@@ -46,7 +46,6 @@ from ..runs.statements import REFUSED, Claim
 from .evidence import Check, Computed, Evidence, parameters_of, summary_of
 from .evidence import gather as gather
 from .evidence import judged as judged
-from .evidence import planned_epsilon as planned_epsilon
 
 # By how much of itself a stored claim may be smaller than the recomputed one, and how far from it at all: last bits
 # differ between processors.

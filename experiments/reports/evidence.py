@@ -176,13 +176,6 @@ def gather(folder: pathlib.Path, *, realised: bool, runs_before: int = 0) -> Evi
     )
 
 
-def planned_epsilon(record: RunRecord) -> float | None:
-    """Returns ε of a run as planned; `None` if it is infinite, or may not be stated at this δ."""
-    plan = record.plan
-    epsilon = _computed(record, plan.participation, rounds=plan.rounds).guarantee.epsilon(plan.delta)
-    return None if statements.violations(epsilon, plan.delta, record.population) else epsilon
-
-
 def _seen(evidence: Evidence) -> Computed:
     """Returns the figures of the observed participation: see `Evidence.seen`."""
     plan, rounds, came = evidence.plan, evidence.rounds, evidence.observed

@@ -61,20 +61,12 @@ def readable_folder(path: pathlib.Path) -> pathlib.Path:
     """Returns a path if it is a folder that can be read."""
     try:
         if path.is_dir():
-            _check_entries(path)
             return path
         there = os.path.lexists(path)
     except OSError as error:
         raise InputValueError(f"run={str(path)!r} cannot be read: {error.strerror or error}.") from error
     what = f"is a file: name the folder of the run, which holds {names.RUN_JSON}" if there else "does not exist"
     raise InputValueError(f"run={str(path)!r} {what}{'' if there else ': name the folder of a run'}.")
-
-
-def _check_entries(path: pathlib.Path) -> None:
-    """Raises if a folder holds a pipe or a device: to read one may never end."""
-    for each in path.iterdir():
-        if each.exists() and not each.is_file() and not each.is_dir():
-            raise InputValueError(f"run={str(path)!r} holds {each.name!r}, which is no file and no folder: remove it.")
 
 
 def check_new(path: pathlib.Path) -> None:
@@ -97,7 +89,9 @@ def has_files(path: pathlib.Path) -> bool:
 def check_empty(path: pathlib.Path) -> None:
     """Raises if a folder has a file, which is never overwritten."""
     if (path / names.RUN_JSON).is_file() or (path / names.SETTINGS_TOML).is_file():
-        raise InputValueError(f"out={str(path)!r} holds a run: go on with it by resume=True, or name another folder.")
+        raise InputValueError(
+            f"out={str(path)!r} holds a run: go on with it by --resume (resume=True), or name another folder."
+        )
     if has_files(path):
         raise InputValueError(f"out={str(path)!r} is not empty: name another folder, or remove it.")
 
@@ -422,7 +416,10 @@ def read_record(folder: pathlib.Path) -> RunRecord:
     """
     path = readable_folder(folder) / names.RUN_JSON
     if not path.exists():
-        raise InputValueError(f"run={str(folder)!r} is not a run folder: {names.RUN_JSON} is missing.")
+        raise InputValueError(
+            f"run={str(folder)!r} is not a run folder: {names.RUN_JSON} is missing; put it back, or name another. What "
+            f"train-central guarantees is in its {names.SUMMARY}."
+        )
     facts = typed.read(path, RunFacts, "run")
     return RunRecord(**msgspec.structs.asdict(facts), plan=tff_mf.Plan.load(folder))
 

@@ -23,7 +23,7 @@ from tff_mf.problem.grids import FEWEST_BITS, MOST_BITS
 from ..output import console, files, typed
 from ..output.typed import Count, Number, Part, Positive, Record, Size, Whole, check_same
 from ..sampling import DEFAULT, PARAMETERS, SAMPLINGS, SECRET, SamplingSettings, parameters_of
-from .names import RUN_JSON, SETTINGS_TOML
+from .names import PLAN, RUN_JSON, SETTINGS_TOML
 from .signal_to_noise import proposed_rate
 
 # The data sets that are known by a word, of which the first is the default, and what may precede a file of another.
@@ -452,12 +452,17 @@ class Layer:
         """Returns all settings that the run in `folder` began with, if these values are among them."""
         path = folder / SETTINGS_TOML
         if not path.is_file():
-            if (folder / RUN_JSON).is_file():
+            # They are written first.
+            if (folder / RUN_JSON).is_file() or (folder / PLAN).is_file():
                 raise InputValueError(
-                    f"out={str(folder)!r} lacks {SETTINGS_TOML}, the settings of its run: restore it."
+                    f"out={str(folder)!r} lacks {SETTINGS_TOML}, the settings of its run: restore it, or name the "
+                    "folder of a run of this command."
                 )
             return self
-        _, begun = _read(path, kind)
+        try:
+            _, begun = _read(path, kind)
+        except InputValueError as error:
+            raise InputValueError(f"out={str(folder)!r} holds no run of this command: {error}") from error
         check_same(self.values, {name: begun.values.get(name) for name in self.values}, run=str(folder))
         return begun
 
@@ -467,7 +472,7 @@ def read_toml(path: pathlib.Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise InputValueError(f"{path}: cannot be read ({error.strerror}).") from error
+        raise InputValueError(f"{path}: cannot be read ({error.strerror}): name an existing TOML file.") from error
     except ValueError as error:
         raise InputValueError(f"{path}: is not TOML ({error}).") from error
     except RecursionError:

@@ -15,12 +15,13 @@ import tff_mf
 from tff_mf.experiments import compare, reports
 from tff_mf.experiments.compare import search
 from tff_mf.experiments.runs import names
+from tff_mf.experiments.runs.settings import RunSettings
 
 # By server rate; the one with the best score is neither the first, nor the last, nor the best on test clients.
 SCORES = {0.1: 0.3, 0.2: 0.5, 0.4: 0.4}
 
 
-def finish(folder: pathlib.Path, settings: compare.RunSettings) -> None:
+def finish(folder: pathlib.Path, settings: RunSettings) -> None:
     """Writes the files of a run that ended."""
     rate = settings.server_learning_rate
     run_folders.start(

@@ -125,7 +125,7 @@ def test_rates_of_the_paper_are_proposed_from_its_noise():
 
 def run_by_code(out, codes, monkeypatch, say):
     """Does runs that are programs by name, and returns the last line of each, since none writes a report."""
-    monkeypatch.setattr(compare, "_command", lambda run, _: [sys.executable, "-c", codes[run.name]])
+    monkeypatch.setattr(compare.runs, "_command", lambda run, _: [sys.executable, "-c", codes[run.name]])
     (out / "logs").mkdir()
     planned = [types.SimpleNamespace(name=name) for name in codes]
     with (out / "lock").open("w") as lock:

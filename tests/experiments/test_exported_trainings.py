@@ -71,7 +71,7 @@ def test_a_bundle_has_the_plan_and_begins_with_the_model_that_the_training_began
     record, of_run = reports.read_record(bundle), reports.read_record(root / "run")
     assert record.plan == dataclasses.replace(of_run.plan, sampling=PLAN.participation, population=None)
     assert (record.population, record.about) == (8, of_run.about)
-    assert json.loads((bundle / export.DEVICE_POLICY).read_text())["guarantee"]["claimed"]["epsilon"] is not None
+    assert json.loads((bundle / export.DEVICE_POLICY).read_text())["devices_alone_suffice"]
     assert critical(bundle) == []
 
 
@@ -131,9 +131,9 @@ def test_what_has_no_model_in_its_folder_is_not_exported_from_there(exported, tm
     assert not (tmp_path / "bundle").exists()
 
 
-def test_a_script_that_has_ended_and_is_started_again_is_told_that_its_export_is_there(exported):
+def test_a_script_that_has_ended_and_is_started_again_exports_nothing_over_its_export(exported):
     root, _ = exported
-    with opened(root / "run") as training, pytest.raises(tff_mf.InputError, match=r"exported before.*complete.*remove"):
+    with opened(root / "run") as training, pytest.raises(tff_mf.InputError, match=r"not an empty folder.*remove"):
         training.export(root / "bundle", batch_size=2, client_epochs=2, task_name="mine")
 
 

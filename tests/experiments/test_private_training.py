@@ -22,7 +22,7 @@ import tff_mf
 from tff_mf import aggregators
 from tff_mf.aggregators.resident import forms
 from tff_mf.base import checkpoint_files
-from tff_mf.experiments.guard import inputs, private_training
+from tff_mf.experiments.guard import inputs
 from tff_mf.experiments.guard.run_guard import RefusedCohortError
 from tff_mf.experiments.runs import ledger, names
 
@@ -195,7 +195,7 @@ def test_training_starts_from_given_weights(tmp_path):
 
 def values(training):
     """All numbers of the state: of the model, the server's optimizer and the noise."""
-    with training._context.installed():
+    with training._installed():
         return [np.asarray(each) for each in tree.flatten(training._state)]
 
 
@@ -244,7 +244,7 @@ def test_a_run_of_secret_cohorts_states_the_amplified_epsilon_and_shows_nobody(t
             second.evaluate({IDS[0]: dataset()})
         report = second.report()
         stated = second.plan.epsilon
-    assert not [each for each in recwarn if issubclass(each.category, private_training.CohortSizeWarning)]
+    assert not [each for each in recwarn if issubclass(each.category, inputs.CohortSizeWarning)]
     written = [path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()]
     assert not any(client.encode() in content for client in IDS for content in written)
     assert not (tmp_path / "run" / names.CHECKPOINTS / names.COHORTS).exists()
@@ -426,7 +426,7 @@ class World:
         """The model before and after a round with hardly any noise."""
         given = {"plan": planned(noise_multiplier=1e-3), "server_optimizer_fn": SGD, "model_fn": two_layer_model_fn}
         with opened(self.new, **given) as training, warnings.catch_warnings():
-            warnings.simplefilter("ignore", private_training.CohortSizeWarning)
+            warnings.simplefilter("ignore", inputs.CohortSizeWarning)
             cohort = next(training.cohorts(IDS))
             before = training.model()
             training.next(dict(zip(cohort, data, strict=False)))
@@ -468,7 +468,7 @@ def trained_after_evaluation(world):
 
 
 def one_more_of_the_process(world):
-    with world.done._context.installed():
+    with world.done._installed():
         world.done.process.next(world.done._state, [dataset()])
 
 
@@ -546,11 +546,11 @@ def test_a_mistake_is_refused(mistake, world):
 
 
 def test_a_cohort_that_is_too_small_is_warned_about(world):
-    with pytest.warns(private_training.CohortSizeWarning, match="1 clients in round 1"):
+    with pytest.warns(inputs.CohortSizeWarning, match="1 clients in round 1"):
         by(lambda allowed: allowed[:1])(world)
     # Clients without data, and metrics that are withheld.
     with opened(world.new) as training:
-        with pytest.warns(private_training.CohortSizeWarning, match="1 clients in round 1"):
+        with pytest.warns(inputs.CohortSizeWarning, match="1 clients in round 1"):
             metrics = training.next(of(next(training.cohorts(IDS))[:1]))
         assert not metrics["client_work"]["train"]
 
@@ -577,9 +577,9 @@ def test_a_client_of_a_secret_cohort_without_a_batch_is_warned_about_without_its
         while not cohort:
             training.next({})
             cohort = next(training.cohorts(IDS))
-        with pytest.warns(private_training.CohortSizeWarning) as warned:
+        with pytest.warns(inputs.CohortSizeWarning) as warned:
             training.next(data)
-    (text,) = [str(each.message) for each in warned if issubclass(each.category, private_training.CohortSizeWarning)]
+    (text,) = [str(each.message) for each in warned if issubclass(each.category, inputs.CohortSizeWarning)]
     assert "the dataset of a client has no batch" in text
     assert not any(character.isdigit() for character in text)
 

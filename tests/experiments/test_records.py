@@ -2,7 +2,6 @@
 
 import csv
 import json
-import os
 from typing import Literal
 
 import numpy as np
@@ -13,7 +12,6 @@ from hypothesis import strategies as st
 
 import tff_mf
 from tff_mf.base import strict_json
-from tff_mf.experiments import reports
 from tff_mf.experiments.output import typed
 from tff_mf.experiments.runs import folders, names, results
 
@@ -100,14 +98,6 @@ def test_run_json_of_another_version_is_refused_by_the_version(tmp_path):
     (tmp_path / names.RUN_JSON).write_text(json.dumps({"version": 2}))
     with pytest.raises(tff_mf.InputError, match="version=2"):
         folders.read_record(tmp_path)
-
-
-@pytest.mark.parametrize("name", [names.RUN_JSON, names.LEDGER])
-def test_a_folder_with_a_pipe_in_it_is_not_read(tmp_path, name):
-    """Whoever checks the report of another would wait forever."""
-    os.mkfifo(tmp_path / name)
-    with pytest.raises(tff_mf.InputError, match=name):
-        reports.check(tmp_path)
 
 
 def test_equal_models_have_equal_files():

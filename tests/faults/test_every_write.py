@@ -33,6 +33,7 @@ TRAIN = """train --force --mechanism production:b100 --noise-multiplier 0.01 --s
 --rounds 9 --clients-per-round 4 --min-sep 2 --max-participations 5 --delta 1e-6 --set model=conv --set vocab_size=100
 --set embedding_size=4 --set units=4 --set max_examples=1 --set batch_size=1 --set evaluate_every=4
 --set evaluation_examples=20 --set checkpoint_every=2"""
+CENTRAL = "train-central --preset digits --epochs 3 --mechanism tree-full --set batch_size=256"
 
 
 def ledger(folder):
@@ -54,6 +55,11 @@ def released_twice(folder):
     return again
 
 
+def begun(folder):
+    """Whether a run was begun in a folder, so that it is gone on with."""
+    return folder.is_dir() and bool(set(folder.iterdir()) - {folder / ".lock", *files.unfinished(folder)})
+
+
 class Training:
     """`tff-mf train`, whose noise follows from a seed, so that its end is that of an undisturbed run."""
 
@@ -64,16 +70,35 @@ class Training:
         write_pydoc(self.data, ["scipy"])
 
     def arguments(self, folder):
-        begun = folder.is_dir() and set(folder.iterdir()) - {folder / ".lock", *files.unfinished(folder)}
         place = ["--dataset", f"sqlite:{self.data}", "--out", str(folder)]
-        return [*TRAIN.split(), *place, *(["--resume"] if begun else [])]
+        return [*TRAIN.split(), *place, *(["--resume"] if begun(folder) else [])]
 
     def end(self, folder):
         with (folder / "metrics.csv").open(newline="") as file:
             measured = [(row["round"], row["loss"]) for row in csv.DictReader(file)]
         summary = json.loads((folder / "summary.json").read_text())
         took_part = {(each["round"], client) for each in ledger(folder) for client in each.get("clients", ())}
-        return measured, {**summary, "seconds": None}, took_part
+        return measured, {**summary, "seconds": None}, took_part, reports.check(folder).problems
+
+
+class Central:
+    """`tff-mf train-central`, whose noise no two runs share."""
+
+    module = "tff_mf.experiments.cli"
+
+    def __init__(self, work):
+        pass
+
+    def arguments(self, folder):
+        return [*CENTRAL.split(), "--out", str(folder), *(["--resume"] if begun(folder) else [])]
+
+    def end(self, folder):
+        with (folder / "metrics.csv").open(newline="") as file:
+            epochs = [row["round"] for row in csv.DictReader(file)]
+        summary = json.loads((folder / "summary.json").read_text())
+        stated = {name: summary[name] for name in ("epsilon", "noise_multiplier", "rounds", "reasons")}
+        written = [(entry["kind"], entry.get("round")) for entry in ledger(folder) if entry["kind"] != "begun"]
+        return epochs, stated, written, (folder / "model.weights.h5").is_file()
 
 
 class Private:
@@ -91,7 +116,8 @@ class Private:
         log = json.loads((folder / "report.json").read_text())["log"]
         model = safetensors.numpy.load_file(folder / "model.safetensors")
         clients = {client for each in ledger(folder) for client in each.get("clients", ())}
-        return log["released"], log["has_ended"], {name: value.shape for name, value in model.items()}, clients
+        shapes = {name: value.shape for name, value in model.items()}
+        return log["released"], log["has_ended"], shapes, clients, reports.check(folder).problems
 
 
 class Target:
@@ -117,12 +143,12 @@ class Target:
     def end_of(self, folder):
         """What is in a folder, of which no key is left; None if it is not at its end."""
         with contextlib.suppress(OSError, KeyError, ValueError, tff_mf.InputError):
-            found = self.run.end(folder), reports.check(folder).problems
+            found = self.run.end(folder)
             return None if list((folder / "checkpoints").glob("*.safetensors")) else found
         return None
 
 
-@pytest.fixture(scope="module", params=[Training, Private])
+@pytest.fixture(scope="module", params=[Training, Central, Private])
 def target(request, tmp_path_factory, forks):
     work = tmp_path_factory.mktemp(request.param.__name__)
     return Target(request.param(work), work, forks)

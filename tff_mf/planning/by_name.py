@@ -103,6 +103,14 @@ def load(name: str, rounds: int | None = None) -> Mechanism:
     if name.startswith(_PREFIX):
         validation.one_of("mechanism", name, production())
         return BLT.production(name.removeprefix(_PREFIX))
+    if "\0" not in name and os.path.isdir(name):
+        artifact = os.path.join(name, "mechanism.safetensors")
+        raise InputValueError(f"mechanism={name!r} is a folder: name the artifact in it, such as {artifact!r}.")
+    if name in SEARCHES and not os.path.lexists(name):
+        raise InputValueError(
+            f"mechanism={name!r} is optimized for a setting: write it to a file by `tff-mf optimize {name}`, and name "
+            "that file."
+        )
     if "\0" not in name and not os.path.lexists(name):
         all_names = (*names(), *production())
         meant = validation.did_you_mean(name, all_names)

@@ -237,8 +237,7 @@ def check_level(*, epsilon: float | None, noise_multiplier: float | None, delta:
         InputValueError: If not exactly one of `epsilon` and `noise_multiplier` is given.
     """
     if (epsilon is None) == (noise_multiplier is None):
-        number = "neither" if epsilon is None else "both"
-        raise InputValueError(f"{number} of epsilon=ε and noise_multiplier=σ given: give one of them.")
+        raise InputValueError(f"epsilon={epsilon!r} and noise_multiplier={noise_multiplier!r}: give one of them.")
     validation.open_unit("delta", delta)
     if epsilon is not None:
         validation.positive("epsilon", epsilon)
