@@ -50,6 +50,13 @@ def test_bound_of_no_round_is_not_below_its_logarithm(probability):
     assert level.epsilon >= expected
 
 
+@pytest.mark.parametrize(("rounds", "probability"), [(5, 0.3), (4000, 0.5), (40, 1 - 2.0**-52)])
+def test_no_round_may_be_less_likely_than_any_float(rounds, probability):
+    """With b = 2, a client that is free stays out of n rounds, and one that waits of n − 1: (1 − p)^(n − 1)/(1 + p)."""
+    expected = (rounds - 1) * math.log1p(-probability) - math.log1p(probability)
+    assert Chain(rounds=rounds, min_sep=2, probability=probability).log_never == pytest.approx(expected, rel=1e-12)
+
+
 def run_of(rounds, bands, sigma, seed, *, is_toeplitz=False):
     """Returns the columns of a random C/σ, and C/σ."""
     diagonals = np.random.default_rng(seed).uniform(0.0, 1.0, (bands, rounds)) + np.eye(bands, 1) * 0.2

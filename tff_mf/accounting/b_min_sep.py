@@ -209,7 +209,9 @@ class Chain:
             waits = self.start[self.rounds :]
             return math.log(waits.sum()) if len(waits) else -math.inf
         left = np.maximum(self.rounds - np.arange(self.min_sep), 0)
-        return math.log(float(self.start @ np.exp(left * math.log1p(-self.probability))) + 1e-300)
+        logs = np.log(self.start) + left * math.log1p(-self.probability)
+        most = float(np.max(logs))
+        return most + math.log(float(np.sum(np.exp(logs - most))))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
