@@ -318,6 +318,13 @@ def test_epsilon_by_moments_is_above_quadrature(rounds, bands, min_sep, probabil
         assert oracle.quadrature(encoder, histories, chances, 1.0, epsilon, remove=remove, points=121) <= delta
 
 
+@pytest.mark.parametrize("bands", [1, 2])
+def test_rounds_of_small_columns_do_not_make_epsilon_smaller(bands):
+    columns = np.array([[2.0, 1.0], [0.01, 0.01], [0.01, 0.0]])[:, :bands]
+    few, more = (b_min_sep.epsilons(columns[:n], chain_of(columns[:n], 2, 0.9), delta=1e-3) for n in (1, 3))
+    assert np.all(np.array(more) >= few)
+
+
 @SMALL
 @pytest.mark.parametrize("s", [0.5, 3.0, 20.0])
 def test_inverse_moments_are_at_least_those_of_quadrature(rounds, bands, min_sep, probability, sigma, s):
@@ -364,6 +371,16 @@ def test_epsilon_by_jensen_is_above_quadrature(rounds, bands, min_sep, probabili
     histories, chances = oracle.min_sep_histories(rounds, min_sep, probability)
     epsilon = b_min_sep.by_jensen(columns, chain_of(columns, min_sep, probability), delta)
     assert oracle.quadrature(encoder, histories, chances, 1.0, epsilon, remove=False, points=121) <= delta
+
+
+@SMALL
+def test_jensen_is_of_the_mean_of_what_a_client_adds_and_of_its_mean_square(rounds, bands, min_sep, probability, sigma):
+    columns, encoder = run_of(rounds, bands, sigma, 7)
+    histories, chances = oracle.min_sep_histories(rounds, min_sep, probability)
+    added = histories @ encoder.T
+    square, mean_square = np.sum((chances @ added) ** 2), chances @ np.sum(added**2, axis=1)
+    found = b_min_sep.by_jensen(columns, chain_of(columns, min_sep, probability), 1e-6)
+    assert found == pytest.approx(secret.jensen_epsilon(1e-6, square, mean_square), rel=1e-9)
 
 
 def test_a_client_whose_rounds_are_known_has_the_epsilon_of_a_gaussian_by_jensen():
