@@ -47,6 +47,8 @@ def test_a_wrong_value_of_a_file_is_named_with_the_file(typed, tmp_path):
     (tmp_path / "run.toml").write_text("[run]\nmin_sep = 'x'\n")
     for command in (["train", "--config"], ["compare"]):
         assert "run.toml [run]: min_sep='x'" in refused(typed, *command, "run.toml")
+    (tmp_path / "run.toml").write_text("[run]\nseed = [0, 1]\n")
+    assert "seed=[0, 1] is a list" in refused(typed, "compare", "run.toml")
 
 
 def run(*arguments, cwd=None, **environment):

@@ -105,10 +105,15 @@ def test_a_run_is_resumed_with_what_it_began_with(tmp_path):
     for given in ({"epsilon": 8.000000000000002}, {"noise_multiplier": 1.0}, {"bands": 3}):
         with pytest.raises(tff_mf.InputError, match=f"{next(iter(given))}=.* is not the setting"):
             Layer.of(given, "").resumed(tmp_path, RunSettings)
+    with pytest.raises(tff_mf.InputError, match="holds no run of this command: .*'rounds' is not a known key"):
+        Layer.of({}, "").resumed(tmp_path, central.CentralSettings)
     (tmp_path / names.SETTINGS_TOML).unlink()
-    (tmp_path / "run.json").write_text("{}")
-    with pytest.raises(tff_mf.InputError, match="lacks configuration"):
-        layer.resumed(tmp_path, RunSettings)
+    # Of a run, and of a plan that was saved, with which none began.
+    for name in (names.RUN_JSON, names.PLAN):
+        (tmp_path / name).write_text("{}")
+        with pytest.raises(tff_mf.InputError, match="lacks configuration"):
+            layer.resumed(tmp_path, RunSettings)
+        (tmp_path / name).unlink()
 
 
 def test_another_sampling_takes_the_parameters_of_the_first_away():
