@@ -105,7 +105,7 @@ def test_a_run_is_resumed_with_what_it_began_with(tmp_path):
     for given in ({"epsilon": 8.000000000000002}, {"noise_multiplier": 1.0}, {"bands": 3}):
         with pytest.raises(tff_mf.InputError, match=f"{next(iter(given))}=.* is not the setting"):
             Layer.of(given, "").resumed(tmp_path, RunSettings)
-    with pytest.raises(tff_mf.InputError, match="holds no run of this command: .*'rounds' is not a known key"):
+    with pytest.raises(tff_mf.InputError, match=r"holds no run of this command: .*'rounds' is not a known key"):
         Layer.of({}, "").resumed(tmp_path, central.CentralSettings)
     (tmp_path / names.SETTINGS_TOML).unlink()
     # Of a run, and of a plan that was saved, with which none began.
