@@ -7,8 +7,6 @@ CORE := .venv-core
 CORE_READY := $(CORE)/.ready
 DOCS := .venv-docs
 DOCS_READY := $(DOCS)/.ready
-FLOWER := .venv-flower
-FLOWER_READY := $(FLOWER)/.ready
 FRAMEWORKS := .venv-frameworks
 FRAMEWORKS_READY := $(FRAMEWORKS)/.ready
 RELEASE := .venv-release
@@ -27,16 +25,19 @@ export ASKED ?= $(MAKECMDGOALS)
 # Without bytecode, which the tests that run at the same time are writing.
 DISTRIBUTED := setup.py pyproject.toml requirements.txt README.md LICENSE
 DISTRIBUTED += tff_mf aggregators experiments
-PIP := -m pip install --quiet --disable-pip-version-check --no-compile
+INSTALL := install --quiet --disable-pip-version-check --no-compile
+PIP := -m pip $(INSTALL)
 # What is not on the longest path of `test`, the main tests.
 BEHIND := nice -n 19
+# To install a pip into an environment takes three seconds: that of .venv installs into others too.
+PIP_INTO := $(BEHIND) $(BIN)/python -m pip --python
 TWO := -n 2 --dist loadfile
 
-.PHONY: help venv demo test test-core test-flower test-frameworks test-main test-interpreters lint faults fuzz check-long docs release format clean
+.PHONY: help venv environments demo test test-core test-flower test-frameworks test-main test-interpreters lint faults fuzz check-long docs release format clean
 
 help:
 	@echo "make demo        train with correlated and with independent noise, and compare (about a minute on 2 cores after installation)"
-	@echo "make test        run what CI runs: format, lint, types, tests in four environments"
+	@echo "make test        run what CI runs: format, lint, types, tests in three environments"
 	@echo "                 test-main, test-core, test-flower, test-frameworks: the tests of one environment"
 	@echo "make check-long  run all of that without CI's sampling, which strikes runs at each write, and fuzz (two hours)"
 	@echo "make faults      strike a run at each of its writes, fsyncs and renames (an hour)"
@@ -68,8 +69,8 @@ $(CORE_READY): setup.py pyproject.toml requirements.txt $(SOURCES) | $(STARTED)
 	rm -rf $(CORE) build/core
 	mkdir -p build/core
 	tar --exclude=__pycache__ -c $(DISTRIBUTED) | tar -x -C build/core
-	"$(PYTHON)" -m venv $(CORE)
-	$(BEHIND) $(CORE)/bin/python $(PIP) "./build/core[test]"
+	"$(PYTHON)" -m venv --without-pip $(CORE)
+	$(PIP_INTO) $(CORE)/bin/python $(INSTALL) "./build/core[test]"
 	@touch $@
 
 $(DOCS_READY): requirements-docs.txt
@@ -109,19 +110,16 @@ release: $(RELEASE_READY)
 	$(RELEASE)/bin/cyclonedx-py requirements --output-reproducible --pyproject pyproject.toml requirements.txt | \
 	  $(RELEASE)/bin/python -c "$$BILL" "$$(basename dist/*.tar.gz .tar.gz | cut -d- -f2)" > dist/tff_mf.cdx.json
 
-# Flower needs a protobuf that TensorFlow does not accept.
-$(FLOWER_READY): requirements-flower.txt setup.py pyproject.toml | $(STARTED)
-	"$(PYTHON)" -m venv --clear $(FLOWER)
-	$(BEHIND) $(FLOWER)/bin/python $(PIP) --no-deps -r requirements-flower.txt
-	$(FLOWER)/bin/python $(PIP) --no-deps --no-build-isolation -e .
+# Flower, whose protobuf is too new for TensorFlow, JAX and PyTorch. With dependencies, which differ between builds of
+# PyTorch.
+$(FRAMEWORKS_READY): requirements-frameworks.txt setup.py pyproject.toml | $(STARTED)
+	"$(PYTHON)" -m venv --clear --without-pip $(FRAMEWORKS)
+	$(PIP_INTO) $(FRAMEWORKS)/bin/python $(INSTALL) -r requirements-frameworks.txt
+	$(PIP_INTO) $(FRAMEWORKS)/bin/python $(INSTALL) --no-deps --no-build-isolation -e .
 	@touch $@
 
-# With their dependencies, which differ between builds of PyTorch.
-$(FRAMEWORKS_READY): requirements-frameworks.txt setup.py pyproject.toml | $(STARTED)
-	"$(PYTHON)" -m venv --clear $(FRAMEWORKS)
-	$(BEHIND) $(FRAMEWORKS)/bin/python $(PIP) -r requirements-frameworks.txt
-	$(FRAMEWORKS)/bin/python $(PIP) --no-deps --no-build-isolation -e .
-	@touch $@
+# What the tests need beside .venv.
+environments: $(CORE_READY) $(FRAMEWORKS_READY)
 
 demo: $(READY)
 	$(BIN)/tff-mf demo --out runs/demo
@@ -146,8 +144,8 @@ test-main: $(READY)
 test-core: $(CORE_READY)
 	cd tests && $(BEHIND) ../$(CORE)/bin/pytest -c ../pyproject.toml --rootdir=.. $(TWO) $(LONG) --junitxml=../$(RESULTS)/core.xml tff_mf
 
-test-flower: $(FLOWER_READY)
-	cd tests && nice ../$(FLOWER)/bin/pytest -c ../pyproject.toml --rootdir=.. $(LONG) --junitxml=../$(RESULTS)/flower.xml flower
+test-flower: $(FRAMEWORKS_READY)
+	cd tests && nice ../$(FRAMEWORKS)/bin/pytest -c ../pyproject.toml --rootdir=.. $(LONG) --junitxml=../$(RESULTS)/flower.xml flower
 
 test-frameworks: $(FRAMEWORKS_READY)
 	cd tests && $(BEHIND) ../$(FRAMEWORKS)/bin/pytest -c ../pyproject.toml --rootdir=.. $(LONG) -k "jax or torch or optax" \
@@ -178,4 +176,4 @@ format: $(READY)
 	$(BIN)/ruff check --fix $(CODE)
 
 clean:
-	rm -rf .venv $(CORE) $(DOCS) $(FLOWER) $(FRAMEWORKS) $(RELEASE) build dist .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv $(CORE) $(DOCS) $(FRAMEWORKS) $(RELEASE) build dist .pytest_cache .ruff_cache .hypothesis

@@ -8,6 +8,7 @@ sampling at the same noise. Takes about six minutes on one core.
 """
 
 import argparse
+import functools
 import time
 
 import tff_mf
@@ -17,14 +18,11 @@ ROUNDS, BINS, LIMIT, DELTA = 2052, 342, 6, 1e-6
 POPULATION = 342_000
 SCHEMA = tff_mf.MinSep(min_sep=BINS, max_participations=LIMIT)
 
-
-def mechanisms() -> dict[str, tff_mf.Mechanism]:
-    toeplitz = {
-        f"banded Toeplitz {bands}": tff_mf.optimize_banded_toeplitz(rounds=ROUNDS, bands=bands, participation=SCHEMA)
-        for bands in (342, 64, 16)
-    }
-    blt = tff_mf.optimize_blt(rounds=ROUNDS, participation=SCHEMA, buffers=3, objective="rms")
-    return {"BLT(3)": blt, **toeplitz, "identity": tff_mf.Identity()}
+MECHANISMS = {
+    "BLT(3)": functools.partial(tff_mf.optimize_blt, buffers=3, objective="rms"),
+    **{f"banded Toeplitz {n}": functools.partial(tff_mf.optimize_banded_toeplitz, bands=n) for n in (342, 64, 16)},
+    "identity": lambda **setting: tff_mf.Identity(),
+}
 
 
 def poisson(mechanism: tff_mf.Mechanism, sigma: float) -> str:
@@ -38,10 +36,12 @@ def poisson(mechanism: tff_mf.Mechanism, sigma: float) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", default="", metavar="NAME", help="mechanisms whose name has this in it")
+    parser.add_argument("--only", default="", metavar="NAME", help="rows whose name has this in it")
     only = parser.parse_args().only
-    for name, mechanism in mechanisms().items():
-        for epsilon in (1, 2, 4, 8, 16) if only in name else ():
+    for name, make in MECHANISMS.items():
+        epsilons = [epsilon for epsilon in (1, 2, 4, 8, 16) if only in f"{name}, unamplified {epsilon}"]
+        mechanism = make(rounds=ROUNDS, participation=SCHEMA) if epsilons else None
+        for epsilon in epsilons:
             sigma = tff_mf.calibrate_noise_multiplier(mechanism, ROUNDS, SCHEMA, epsilon=epsilon, delta=DELTA)
             began, sampling = time.process_time(), tff_mf.BallsInBins(groups=BINS)
             level = tff_mf.guarantee(mechanism, ROUNDS, sampling, noise_multiplier=sigma).at(delta=DELTA)

@@ -19,7 +19,7 @@ PAGES = [HERE / "README.md", *sorted((HERE / "docs").rglob("*.md"))]
 # A line, and what is put after it. {folder} is one of the test's own.
 APPENDED = {
     "benchmarks/accounting_table.py --proofs": "--part 0 2",
-    "benchmarks/balls_in_bins.py": "--only identity",
+    "benchmarks/balls_in_bins.py": "--only 'identity, unamplified 2'",
     "benchmarks/central_training.py": "--rounds 2 --repeats 1 --batch-size 8 --only BLT",
     "benchmarks/exact_normals.py": "--draws 1000",
     "benchmarks/grid_charges.py": "--dimension 1000",

@@ -94,7 +94,7 @@ def process():
 
 
 def test_a_process_that_keeps_its_claim_passes_every_law():
-    verdict = check(fed_avg(ours(grid="auto", rounds=9)), grid="auto", rounds=9)
+    verdict = check(fed_avg(ours(grid="auto", rounds=4)), grid="auto", rounds=4)
     assert verdict, str(verdict)
     assert {outcome.law for outcome in verdict.outcomes} == set(conformance.LAWS) - {"processes"}
 
@@ -108,7 +108,7 @@ def test_the_rate_of_the_server_is_told_or_passed():
     )
     with pytest.raises(tff_mf.InputError, match="server_learning_rate"):
         check(scheduled)
-    assert check(scheduled, "scale", "divisor", server_learning_rate=0.05)
+    assert check(scheduled, "scale", server_learning_rate=0.05)
     assert check(scheduled, "scale", server_learning_rate=0.1)["scale"].status == "failed"
 
 
@@ -123,9 +123,9 @@ def test_what_would_let_clients_be_seen_is_named():
 
 
 def test_clients_that_draw_numbers_are_not_judged():
-    verdict = check(fed_avg(ours(), dropout_model), "scale", "bound", "divisor")
-    assert [law.law for law in verdict.outcomes if law.status != "passed"] == ["bound", "divisor"]
-    assert "dropout" in str(verdict["bound"])
+    verdict = check(fed_avg(ours(), dropout_model), "scale", "divisor")
+    assert [law.law for law in verdict.outcomes if law.status != "passed"] == ["divisor"]
+    assert "dropout" in str(verdict["divisor"])
 
 
 class LeavesTheKernelsWithoutNoise(tff.aggregators.UnweightedAggregationFactory):

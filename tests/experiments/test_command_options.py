@@ -71,6 +71,7 @@ SAMPLINGS = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("on_grid", [False, True], ids=["floats", "grid"])
 @pytest.mark.parametrize("word", SAMPLINGS)
 def test_account_answers_for_known_and_for_secret_cohorts(word, on_grid, tmp_path):
