@@ -83,6 +83,7 @@ def test_old_checkpoints_are_deleted_and_no_version_is_written_twice(tmp_path):
         asyncio.run(manager.save({"x": np.float32(version)}, version))
     assert asyncio.run(manager.get_versions()) == [2, 10]
     assert asyncio.run(manager.load_latest({"x": 0})) == ({"x": 10.0}, 10)
+    assert {path.stat().st_mode & 0o777 for path in (tmp_path / "c").iterdir()} == {0o600}
     with pytest.raises(tff.program.ProgramStateExistsError):
         asyncio.run(manager.save({"x": 3}, 10))
     with pytest.raises(tff.program.ProgramStateNotFoundError):
