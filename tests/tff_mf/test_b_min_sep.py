@@ -333,6 +333,14 @@ def test_inverse_moments_are_at_least_those_of_quadrature(rounds, bands, min_sep
     assert min(inverse_moments(columns, min_sep, probability, s)) >= exact * (1 - 1e-9)
 
 
+def test_inverse_moments_of_small_columns_are_nearly_attained():
+    """By the best h: with one that is for less correlated neighbors, the bound would be below the moment."""
+    for seed in range(6):
+        columns, encoder = run_of(3, 2, 50.0, seed, is_toeplitz=True)
+        exact = math.log(inverse_moment(encoder, *oracle.min_sep_histories(3, 2, 0.3), 60.0))
+        assert exact <= min(inverse_moments(columns, 2, 0.3, 60.0)) <= 1.5 * exact
+
+
 def inverse_moments(columns, min_sep, probability, s):
     """Returns the bounds of theorem 4 for several h, some of them far too large."""
     chain, products = chain_of(columns, min_sep, probability), b_min_sep.products_of(columns)
