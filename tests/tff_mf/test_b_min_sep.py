@@ -341,6 +341,17 @@ def test_inverse_moments_of_small_columns_are_nearly_attained():
         assert exact <= min(inverse_moments(columns, 2, 0.3, 60.0)) <= 1.5 * exact
 
 
+@pytest.mark.parametrize(("bands", "s"), [(2, 3.0), (25, 30.0), (25, 3000.0)])
+def test_inverse_moments_without_a_shift_are_of_each_round_alone(bands, s):
+    """By a fine sum in place of the integral N of theorem 4."""
+    products, (chance, density) = np.full(bands, 0.005), b_min_sep.thinning(26, 0.4)
+    axis, mu = np.arange(-220, 20, 0.01), math.sqrt(0.005)
+    losses = np.log1p(chance * np.expm1(mu * axis - mu * mu / 2))
+    logs = -s * density * bands * losses - axis * axis / 2 + math.log(0.01 / math.sqrt(2 * math.pi))
+    found = b_min_sep.log_inverse_moment(products, s, 0.0, Chain(rounds=20, min_sep=26, probability=0.4))
+    assert found == pytest.approx(20 / bands * np.logaddexp.reduce(logs), rel=1e-6)
+
+
 def inverse_moments(columns, min_sep, probability, s):
     """Returns the bounds of theorem 4 for several h, some of them far too large."""
     chain, products = chain_of(columns, min_sep, probability), b_min_sep.products_of(columns)
