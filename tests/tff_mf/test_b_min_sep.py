@@ -211,6 +211,13 @@ def test_what_is_no_number_is_no_bound():
     assert least("add", 1e-6, [known, (math.nan, "none"), (2.0, "larger")]) == least("add", 1e-6, [known])
 
 
+@pytest.mark.parametrize("s", [0.05, 1.0, 60.0, 5000.0])
+def test_a_moment_leads_to_the_epsilon_of_the_one_loss_that_attains_its_bound(s):
+    """A loss L that is certain has the moment e^(sL) and, at ε = 1, the δ 1 − e^(1 − L), which is 1/(1 + s) here."""
+    loss = 1 + math.log1p(1 / s)
+    assert 1 <= b_min_sep._of_moment(s * loss, s, 1 / (1 + s)) <= 1 + 1e-8
+
+
 def windows_log_norm(column, order, probability, min_sep, windows, apart):
     """log E[Z^m] of independent windows, by their recursion with a fine sum in place of integrals."""
     bands, grid = len(column), np.arange(-14, 30, 0.01)
