@@ -321,18 +321,20 @@ def clients_of(modules: Mapping[str, pathlib.Path]) -> dict[str, list[str]]:
     """
     seen: set[str] = set()
     clients: dict[str, list[str]] = {}
-    for name in console.steps(modules, len(modules), "pydoc: reading modules"):
-        try:
-            text = modules[name].read_text(encoding="ascii", errors="replace")
-        except OSError:
-            continue
-        own = dict.fromkeys(
-            sentence for _, docstring in _LONG_STRING.findall(text) for sentence in sentences_of(docstring)
-        )
-        new = [sentence for sentence in own if sentence not in seen]
-        if len(new) >= MIN_SENTENCES:
-            clients[name] = new
-            seen.update(new)
+    with console.bar("pydoc: reading modules", len(modules)) as advance:
+        for name, file in modules.items():
+            advance(1, "")
+            try:
+                text = file.read_text(encoding="ascii", errors="replace")
+            except OSError:
+                continue
+            own = dict.fromkeys(
+                sentence for _, docstring in _LONG_STRING.findall(text) for sentence in sentences_of(docstring)
+            )
+            new = [sentence for sentence in own if sentence not in seen]
+            if len(new) >= MIN_SENTENCES:
+                clients[name] = new
+                seen.update(new)
     return clients
 
 

@@ -17,7 +17,7 @@ import sys
 import time
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
@@ -33,7 +33,6 @@ _SECONDS_BETWEEN_LINES = 15.0
 _FEWEST_TIMED = 3
 _ACCURACY = "accuracy_without_out_of_vocab_or_end_of_sentence"
 
-_T = TypeVar("_T")
 _Advance = Callable[[int, str], None]
 
 
@@ -185,14 +184,6 @@ def step(note: str = "") -> None:
     """Advances the open bar, if there is one; `note` names the next step."""
     if _open:
         _open[-1][0](1, note)
-
-
-def steps(items: Iterable[_T], total: int, label: str) -> Iterator[_T]:
-    """Yields `items`, and shows a bar."""
-    with bar(label, total) as advance:
-        for item in items:
-            yield item
-            advance(1, "")
 
 
 def say(text: str) -> None:

@@ -15,6 +15,7 @@ from tff_mf.experiments.flower import cohorts, updates
 from tff_mf.experiments.runs import ledger
 from tff_mf.experiments.runs.names import LEDGER, MODEL
 
+from ..faults import striking
 from .fleet import (
     ARRAYS,
     BITS,
@@ -328,8 +329,8 @@ def test_checkpoints_have_keys_and_no_rows_and_only_their_owner_reads_them(tmp_p
     assert path.parent.stat().st_mode & 0o077 == 0
 
 
-def killed_at(limit, work):
-    """Runs `work(say)` in a process that is killed at its `limit`-th write to disk; its status, and what it said."""
+def killed_at(limit, folder, work):
+    """Runs `work(say)` in a process that is killed before a change to a folder; its status, and what it said."""
     read, write = os.pipe()
     child = os.fork()
     if child:
@@ -338,15 +339,7 @@ def killed_at(limit, work):
             said = file.read().splitlines()
         return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), said
     try:
-        real, count = os.fsync, [0]
-
-        def fsync(descriptor):
-            real(descriptor)
-            count[0] += 1
-            if count[0] == limit:
-                os.kill(os.getpid(), signal.SIGKILL)
-
-        os.fsync = fsync
+        striking.armed(str(folder), os.devnull, limit, "SIGKILL")
         work(lambda text: os.write(write, f"{text}\n".encode()))
         os._exit(0)
     except InputValueError as error:
@@ -357,7 +350,7 @@ def killed_at(limit, work):
 
 
 def test_no_round_is_released_twice_wherever_a_process_is_killed(tmp_path):
-    """Each write of a round is the last of some process, and no two nodes ever see two models of one round."""
+    """Before each write, fsync and rename of a round some process ends; no two nodes see two models of one round."""
 
     def work(say):
         def answer(name, arrays, config):
@@ -373,13 +366,13 @@ def test_no_round_is_released_twice_wherever_a_process_is_killed(tmp_path):
 
     seen, killed, limit, status = {}, 0, 1, -signal.SIGKILL
     while status == -signal.SIGKILL:
-        status, said = killed_at(limit, work)
+        status, said = killed_at(limit, tmp_path, work)
         for line in said:
             number, model = line.split(maxsplit=1)
             assert number == "refused:" or seen.setdefault(number, model) == model
         killed += status == -signal.SIGKILL
-        limit = limit % 12 + 1
-    assert (status, killed >= 12) in ((0, True), (2, True))
+        limit = limit % 24 + 1
+    assert (status, killed >= 24) in ((0, True), (2, True))
     assert status == 0 or "holds a run that has ended" in said[-1]
     past = {}
     for number, client in rows(tmp_path):
