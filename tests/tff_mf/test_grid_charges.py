@@ -15,6 +15,7 @@ import tff_mf
 from tff_mf import accounting
 from tff_mf.accounting import grid_charge
 from tff_mf.accounting.balls_in_bins import widened
+from tff_mf.accounting.question import Question
 from tff_mf.base.errors import InputValueError
 from tff_mf.mechanisms import bounds_of, on_grid
 from tff_mf.numerics import normals
@@ -439,6 +440,14 @@ def test_a_matrix_that_is_rounded_has_inner_products_below_the_bound():
         norm = float(np.linalg.norm(change, axis=0).max())
         rounded, plain = (entries + change) @ groups.T, entries @ groups.T
         assert np.all(rounded.T @ rounded <= widened(plain.T @ plain, 2 * norm) + 1e-12)
+
+
+def test_a_client_in_a_bin_has_what_rounding_changes_in_each_of_its_rounds():
+    sampling, more = tff_mf.BallsInBins(groups=2, clients_per_round=10), {"grid": GRID, "dimension": 10}
+    mechanism = tff_mf.BandedToeplitz(column=[1.0, 0.3])
+    once = grid_charge.charge(mechanism, 8, 1, noise_multiplier=2.0, **more).sensitivity
+    charge_of = sampling.run(Question(mechanism=mechanism, rounds=8, sampling=sampling, **more)).charge_of
+    assert charge_of(2.0).sensitivity >= 4 * once * (1 - 1e-9) > 0
 
 
 @pytest.mark.parametrize(
