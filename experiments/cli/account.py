@@ -46,6 +46,9 @@ def account(
     # All of it before anything is computed; participation is never guessed.
     sampling, cohorts = _options.sampling_of(drawn), {"population": population, "clients_per_round": clients_per_round}
     schema, integers = sampling.schema(rounds), _options.grid_of_options(grid, dimension, clients_per_round)
+    for name, number in cohorts.items():
+        if number is not None:
+            validation.whole(name, number)
     if noise_multiplier is not None:
         validation.positive("noise_multiplier", noise_multiplier)
     mechanism = by_name.load(file, rounds)

@@ -19,7 +19,6 @@ from ._screens import Answer
 @click.option("--model-only", is_flag=True, help="Write the trained model of RUN alone, with its final privacy report.")
 @click.option(
     "--longest-round",
-    "round_minutes",
     type=float,
     metavar="MINUTES",
     default=15.0,

@@ -64,10 +64,10 @@ class DevicePolicy:
 
     Example:
         >>> schema = tff_mf.MinSep(min_sep=8, max_participations=2)
-        >>> DevicePolicy.of(schema, rounds=16, round_minutes=30.0, task_name="words").minimum_separation
+        >>> DevicePolicy.of(schema, rounds=16, longest_round=30.0, task_name="words").minimum_separation
         7
         >>> # Three contributions 8 rounds apart fit into 20 rounds, and two are allowed: clients wait longer.
-        >>> DevicePolicy.of(schema, rounds=20, round_minutes=30.0, task_name="words").minimum_separation
+        >>> DevicePolicy.of(schema, rounds=20, longest_round=30.0, task_name="words").minimum_separation
         9
     """
 
@@ -81,18 +81,18 @@ class DevicePolicy:
 
     @classmethod
     def of(
-        cls, participation: tff_mf.Participation, *, rounds: int, round_minutes: float, task_name: str
+        cls, participation: tff_mf.Participation, *, rounds: int, longest_round: float, task_name: str
     ) -> "DevicePolicy":
         """Returns the policy of clients that enforces a schema in n rounds, as far as they can.
 
         Args:
             participation: The schema.
             rounds: Number of rounds n.
-            round_minutes: Planned duration of the longest round: the timer runs for `min_sep` of them.
+            longest_round: Planned minutes of the longest round: the timer runs for `min_sep` of them.
             task_name: Name of the task.
         """
         min_sep = of_devices_alone(participation, rounds).min_sep
-        seconds = 60 * validation.positive("round_minutes", round_minutes)
+        seconds = 60 * validation.positive("longest_round", longest_round)
         return cls(
             task_name=task_name,
             minimum_separation=min_sep - 1,
@@ -143,7 +143,7 @@ def check_task_name(name: object) -> str:
     return name
 
 
-def write_device_policy(folder: pathlib.Path, *, round_minutes: float, task_name: str | None = None) -> DevicePolicy:
+def write_device_policy(folder: pathlib.Path, *, longest_round: float, task_name: str | None = None) -> DevicePolicy:
     """Writes the policy of clients, which follows from `run.json` and the artifact, and returns it.
 
     Formal guarantee: `devices_alone_suffice` says whether every pattern that clients allow is one of the claimed
@@ -151,7 +151,7 @@ def write_device_policy(folder: pathlib.Path, *, round_minutes: float, task_name
 
     Args:
         folder: A folder with both files.
-        round_minutes: As for `DevicePolicy.of`.
+        longest_round: As for `DevicePolicy.of`.
         task_name: Name of the task; it follows from `run.json` if it is not given.
     """
     run = reports.read_record(folder)
@@ -162,7 +162,7 @@ def write_device_policy(folder: pathlib.Path, *, round_minutes: float, task_name
         said = strict_json.read(folder / RUN_JSON, "run")
         said = {name: value for name, value in said.items() if name not in _SAID}
         task_name = f"tff-mf-{hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:12]}"
-    device = DevicePolicy.of(claimed, rounds=run.plan.rounds, round_minutes=round_minutes, task_name=task_name)
+    device = DevicePolicy.of(claimed, rounds=run.plan.rounds, longest_round=longest_round, task_name=task_name)
     days = max(_USUAL_DAYS, -(-max(device.trust_seconds, device.timer_seconds) // _DAY_SECONDS))
     content = {
         "version": _VERSION,
@@ -180,7 +180,7 @@ def write_device_policy(folder: pathlib.Path, *, round_minutes: float, task_name
 def _whole_seconds(value: float) -> int:
     if value > _LONGEST_SECONDS:
         raise InputValueError(
-            f"round_minutes is too long: a client would wait {value:g} s, and can wait at most {_LONGEST_SECONDS} s."
+            f"longest_round is too long: a client would wait {value:g} s, and can wait at most {_LONGEST_SECONDS} s."
         )
     return math.ceil(value)
 
@@ -210,7 +210,7 @@ def write(
     add_graphs: AddGraphs,
     *,
     population: int | None,
-    round_minutes: float,
+    longest_round: float,
     task_name: str | None = None,
 ) -> Exported:
     """Writes the bundle of a deployment, or nothing if it fails.
@@ -223,7 +223,7 @@ def write(
         out: Folder of the bundle: a new one, or an empty one.
         add_graphs: Adds the graphs.
         population: Number of devices that can take part, if it is known.
-        round_minutes: Planned duration of the longest round: the timer of a device runs for `min_sep` of them.
+        longest_round: Planned minutes of the longest round: the timer of a device runs for `min_sep` of them.
         task_name: Name of the task in `device-policy.json`; it follows from the bundle's `run.json` if not given.
 
     Raises:
@@ -254,7 +254,7 @@ def write(
         # An `insecure_seed` was asked for, and stands in every file.
         if planned.claim.state == statements.REFUSED and not plan.insecure:
             raise InputValueError(f"nothing is exported: {planned.headline.rstrip('.')}. Take settings with an ε.")
-        policy = write_device_policy(folder, round_minutes=round_minutes, task_name=task_name)
+        policy = write_device_policy(folder, longest_round=longest_round, task_name=task_name)
         graphs = add_graphs(folder, record.plan)
         console.step("hashes")
         # As sha256sum writes them, and `sha256sum --check` reads them.

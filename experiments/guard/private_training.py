@@ -366,7 +366,7 @@ class PrivateTraining(contextlib.AbstractContextManager["PrivateTraining"]):
             pathlib.Path(out),
             add_graphs,
             population=record.population,
-            round_minutes=longest_round,
+            longest_round=longest_round,
             task_name=task_name,
         )
         if reason := written.graphs["lite"]["reason"]:

@@ -91,7 +91,7 @@ def _refusal(error: msgspec.ValidationError, value: Any, kind: Any) -> str:
         meant = validation.did_you_mean(unknown[1], list(known), always=True)
         rule = f"{unknown[1]!r:.80} is not a known key{meant}"
     else:
-        rule = rule.replace("Object missing required field", "missing:") + "."
+        rule = f"{rule.removeprefix('Object missing required field ')} is missing: give it a value."
     return "".join(f" [{name}]" for name in names) + f": {rule}"
 
 

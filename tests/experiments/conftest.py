@@ -110,7 +110,7 @@ def _exported(small_data: pathlib.Path, root: pathlib.Path) -> types.SimpleNames
     handler = logging.handlers.BufferingHandler(10**6)
     handler.setLevel(logging.WARNING)
     logging.getLogger("tff_mf").addHandler(handler)
-    made = train.write(run, root / "bundle", round_minutes=15.0, population=80)
+    made = train.write(run, root / "bundle", longest_round=15.0, population=80)
     logging.getLogger("tff_mf").removeHandler(handler)
     warnings = [record.getMessage() for record in handler.buffer]
     return types.SimpleNamespace(folder=root / "bundle", run=run, warnings=warnings, graphs=made.graphs)

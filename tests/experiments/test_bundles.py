@@ -65,14 +65,14 @@ def test_only_its_owner_reads_the_initial_state_and_writes_any_file(bundle):
 def test_runs_that_cannot_be_exported_are_refused_and_left_unchanged(bundle, tmp_path):
     for path, field in ((tmp_path / "none", "run="), (tmp_path, "run.json is missing")):
         with pytest.raises(tff_mf.InputError, match=field):
-            train.write(path, tmp_path / "new", round_minutes=15.0)
+            train.write(path, tmp_path / "new", longest_round=15.0)
     full = tmp_path / "full"
     full.mkdir()
     (full / "mine").write_text("kept")
     with pytest.raises(tff_mf.InputError, match=r"out=.*empty"):
-        train.write(bundle.run, full, round_minutes=15.0)
-    with pytest.raises(tff_mf.InputError, match="round_minutes"):
-        train.write(bundle.run, tmp_path / "new", round_minutes=0.0)
+        train.write(bundle.run, full, longest_round=15.0)
+    with pytest.raises(tff_mf.InputError, match="longest_round"):
+        train.write(bundle.run, tmp_path / "new", longest_round=0.0)
     assert [path.name for path in tmp_path.iterdir()] == ["full"]
     assert (full / "mine").read_text() == "kept"
 

@@ -169,7 +169,7 @@ def merged(*specifications: Mapping[str, Any]) -> dict[str, Any]:
 
 def device_of(schema: tff_mf.Participation, rounds: int) -> DevicePolicy:
     """Returns the clients' policy that keeps a schema."""
-    return DevicePolicy.of(schema, rounds=rounds, round_minutes=MINUTES, task_name="words")
+    return DevicePolicy.of(schema, rounds=rounds, longest_round=MINUTES, task_name="words")
 
 
 def _seconds(duration: str) -> int:
@@ -268,7 +268,7 @@ def write(folder, participation=None, *, task_name=None, minutes=MINUTES, popula
     schema = tff_mf.MinSep(min_sep=3, max_participations=2) if participation is None else participation
     made = plan(sampling=schema, **{"mechanism": GAPPED, **privacy})
     reports.write_record(folder, made, population=population)
-    export.write_device_policy(folder, round_minutes=minutes, task_name=task_name)
+    export.write_device_policy(folder, longest_round=minutes, task_name=task_name)
     return json.loads((folder / export.DEVICE_POLICY).read_text())
 
 
@@ -305,7 +305,7 @@ def test_clients_can_enforce_single_participation(schema, tmp_path):
 
 def test_a_long_period_needs_a_long_history(tmp_path):
     assert write(tmp_path, minutes=9 * 24 * 60.0)["client_flags"]["opstats_ttl_days"] == 45
-    with pytest.raises(tff_mf.InputError, match="round_minutes is too long"):
+    with pytest.raises(tff_mf.InputError, match="longest_round is too long"):
         write(tmp_path / "other", minutes=1e10)
 
 
