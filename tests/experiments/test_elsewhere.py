@@ -25,6 +25,12 @@ def test_a_report_is_believed_on_every_machine(made, environment):
     assert environments.call(environment, FILE, "checked", str(made)) == {each.name: [] for each in made.iterdir()}
 
 
+@pytest.mark.parametrize("environment", environments.cases("oldest"))
+def test_a_report_that_another_machine_made_is_believed_here(environment, tmp_path):
+    environments.call(environment, FILE, "make", str(tmp_path))
+    assert checked_elsewhere.checked(str(tmp_path)) == {each.name: [] for each in tmp_path.iterdir()}
+
+
 def test_machines_differ_at_all():
     """Otherwise the other tests show nothing."""
     assert environments.call("oldest", FILE, "product") != environments.call("machine", FILE, "product")
