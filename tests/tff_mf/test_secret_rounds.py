@@ -27,6 +27,7 @@ RUNS = {
     "poisson": (tff_mf.Identity(), 2, tff_mf.Poisson(population=10, clients_per_round=3), 0.99),
     "cyclic poisson, both signs": (SIGNED, 4, CYCLIC, 0.99),
     "cyclic poisson, few clients": (TWO_BANDS, 4, RARE, 0.99),
+    "cyclic poisson, an epoch that is cut off": (tff_mf.Identity(), 3, CYCLIC, 0.99),
     "two bins": (TWO_BANDS, 7, tff_mf.BallsInBins(groups=2), 0.96),
     "two bins, both signs": (SIGNED, 2, tff_mf.BallsInBins(groups=2), 0.96),
     "three bins": (MIXED, 3, tff_mf.BallsInBins(groups=3), 0.96),
