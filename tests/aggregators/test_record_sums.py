@@ -133,6 +133,8 @@ def test_refusals():
         factory(record_aggregation_factory=tff.aggregators.SecureSumFactory(2**13)).create(VALUE_TYPE)
     with pytest.raises(TypeError, match="wraps around before the modulus is taken"):
         factory(record_aggregation_factory=tff.aggregators.SecureModularSumFactory(2**30, symmetric_range=True))
+    with pytest.raises(TypeError, match="enlarge a clipped value"):
+        factory(record_aggregation_factory=type("Ours", (tff.aggregators.SumFactory,), {})())
     automatic = factory(grid="auto", insecure_seed=None)
     assert automatic.grid_for(10) == tff_mf.Grid(bits=14, max_clients=1000)
     with pytest.raises(ValueError, match='grid="auto" depends on the values'):
