@@ -37,7 +37,7 @@ SMALLEST_FILE = 4_000
 LINES_SHOWN = 40
 # Beyond this a line hangs. CI has 90 minutes for both, and its slowest machine took 34 for the tests.
 MOST_SECONDS = 60 * 60
-# The tests' other environments, into which the pip of the first installs.
+# Installs the tests' other environments by the pip of the first, on the core that the demo's installation leaves idle.
 OTHERS = "until [ -e .venv/.started ]; do sleep 0.2; done; exec nice -n 19 make environments"
 
 
@@ -112,18 +112,6 @@ def run(line: str) -> Run:
         stderr=texts[1],
         left=left,
     )
-
-
-def installing() -> subprocess.Popen | None:
-    """Begins to install what the second line needs, on the core that the first one leaves idle while it installs.
-
-    Nothing if something is installed already, which `make` may be about to replace.
-    """
-    if (HERE / ".venv").exists():
-        return None
-    PRINTED.mkdir(parents=True, exist_ok=True)
-    with (PRINTED / "environments.txt").open("wb") as printed:
-        return subprocess.Popen(["bash", "-c", OTHERS], cwd=HERE, stdout=printed, stderr=printed)
 
 
 def end_marked(mark: str) -> list[str]:
@@ -235,7 +223,10 @@ def checked(done: Run, check: Callable[[Run], str]) -> str | None:
 def main(chosen: list[str]) -> int:
     """Runs the lines, or those with the chosen numbers, and writes a JUnit file; returns the exit status."""
     suite = xml.etree.ElementTree.Element("testsuite", name="front door")
-    others = None if chosen else installing()
+    others = None
+    # Nothing is installed here yet, so that `make` replaces nothing.
+    if not chosen and not (HERE / ".venv").exists():
+        others = subprocess.Popen(["bash", "-c", OTHERS], cwd=HERE, stdout=subprocess.DEVNULL)
     for number, (line, checks) in enumerate(zip(lines(), (DEMO, TESTS), strict=True), start=1):
         if chosen and str(number) not in chosen:
             continue

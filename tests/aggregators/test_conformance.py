@@ -36,14 +36,6 @@ def test_our_aggregator_keeps_its_claim(grid):
     assert [outcome.law for outcome in verdict.outcomes if outcome.status == "not judged"] == ["processes"]
 
 
-def test_a_mean_around_our_aggregator_follows_who_reports():
-    factory = tff.aggregators.UnweightedMeanFactory(
-        aggregators.build_mf_aggregator(BLT, **CLAIM, clients_per_round=1, rounds=6)
-    )
-    claim = conformance.Claim(mechanism=BLT, **CLAIM, divisor=10.0, rounds=6)
-    assert judged(factory, claim, laws=["divisor"]).status == "failed"
-
-
 def test_measurements_of_clients_are_found():
     factory = tff.aggregators.add_measurements(
         aggregators.build_mf_aggregator(BLT, **CLAIM, clients_per_round=10, rounds=6),
