@@ -17,7 +17,6 @@ SPECS = [tf.TensorSpec(part.shape) for part in LIKE]
 CLAIM = {"clip_norm": 0.7, "noise_multiplier": 0.8, "rounds": 6}
 MECHANISMS = {
     "banded": tff_mf.BandedToeplitz.square_root(3),
-    "identity": tff_mf.Identity(),
     "blt": tff_mf.BLT(theta=[0.9, 0.4], omega=[0.2, 0.5]),
     "tree": tff_mf.Tree(6),
 }
