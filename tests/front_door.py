@@ -223,10 +223,9 @@ def checked(done: Run, check: Callable[[Run], str]) -> str | None:
 def main(chosen: list[str]) -> int:
     """Runs the lines, or those with the chosen numbers, and writes a JUnit file; returns the exit status."""
     suite = xml.etree.ElementTree.Element("testsuite", name="front door")
-    others = None
-    # Nothing is installed here yet, so that `make` replaces nothing.
-    if not chosen and not (HERE / ".venv").exists():
-        others = subprocess.Popen(["bash", "-c", OTHERS], cwd=HERE, stdout=subprocess.DEVNULL)
+    # Where nothing is installed yet, so that `make` replaces nothing.
+    begins = not chosen and not (HERE / ".venv").exists()
+    others = subprocess.Popen(["bash", "-c", OTHERS], cwd=HERE, stdout=subprocess.DEVNULL) if begins else None
     for number, (line, checks) in enumerate(zip(lines(), (DEMO, TESTS), strict=True), start=1):
         if chosen and str(number) not in chosen:
             continue

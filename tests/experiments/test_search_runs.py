@@ -40,7 +40,7 @@ vocab_size = 60
 embedding_size = 4
 units = 4
 epsilon = 8.0
-search = 4.0
+search = 2.0
 dataset = "sqlite:DATA"
 
 [search]
@@ -102,7 +102,7 @@ def test_the_best_run_is_published_alone_and_nothing_is_said_of_others(spec, tmp
     assert status == 0, err
     assert "accuracy" not in err
     assert "8" not in err.splitlines()[-1]
-    assert "the best of a search of 4 runs on average, which is covered" in " ".join(out.split())
+    assert "the best of a search of 2 runs on average, which is covered" in " ".join(out.split())
     runs = {run.name: run.settings for run in at_once}
     fields = ("server_learning_rate", "client_learning_rate")
     drawn = {name: {field: getattr(settings, field) for field in fields} for name, settings in runs.items()}
@@ -135,7 +135,6 @@ def struck(spec, out, number=0):
 @pytest.mark.parametrize("first", range(8, 28))
 def test_however_often_it_is_killed_it_draws_and_selects_once(spec, tmp_path, first):
     """Each process some changes later than the one before it; once all runs are done, at each change."""
-    spec.write_text(spec.read_text().replace("search = 4.0", "search = 2.0"))
     out, drawn, chosen, number, step, before = tmp_path / "out", set(), set(), first, 5 + first % 4, None
     selected = out / "selected" / names.RUN_JSON
     while struck(spec, out, number):
@@ -184,7 +183,7 @@ def test_the_search_of_the_page_selects_once(forks, tmp_path):
 
 
 def test_no_run_at_all_is_said_and_never_drawn_again(spec, tmp_path, at_once, typed, monkeypatch):
-    text = spec.read_text().replace("search = 4.0\n", 'search = 4.0\nsearch_runs = "poisson"\n')
+    text = spec.read_text().replace("search = 2.0\n", 'search = 2.0\nsearch_runs = "poisson"\n')
     spec.write_text(text)
     monkeypatch.setattr(tff_mf.Search, "draw", lambda self: 0)
     with monkeypatch.context() as stopped:
@@ -204,13 +203,13 @@ def test_no_run_at_all_is_said_and_never_drawn_again(spec, tmp_path, at_once, ty
 @pytest.mark.parametrize(
     ("before", "after", "named"),
     [
-        ("search = 4.0\n", "", "search=None"),
+        ("search = 2.0\n", "", "search=None"),
         ("[search]\nserver_learning_rate = [0.1, 0.2, 0.4]", "[[grid]]\nseed = [1, 2]\n[search]", "give no lists"),
         ("server_learning_rate = [0.1, 0.2, 0.4]", "epsilon = [2.0, 8.0]", "'epsilon' is none of"),
         ("server_learning_rate = [0.1, 0.2, 0.4]", "server_learning_rate = [0.1, -3]", "server_learning_rate=-3"),
         ("low = 0.1, high = 10", "low = 10, high = 0.1", "client_learning_rate="),
-        ("search = 4.0\n", "search = 0.5\n", "search=0.5"),
-        (FINISHED[FINISHED.index("[search]") :], "", "search=4.0"),
+        ("search = 2.0\n", "search = 0.5\n", "search=0.5"),
+        (FINISHED[FINISHED.index("[search]") :], "", "search=2.0"),
     ],
 )
 def test_what_is_no_search_is_refused(spec, tmp_path, typed, before, after, named):
@@ -236,7 +235,7 @@ def test_a_search_goes_on_with_its_own_settings_and_draw(spec, tmp_path, typed, 
         assert "50" not in "".join(said)
         assert not (tmp_path / "out" / "selected").exists()
     text = spec.read_text()
-    for changed in (text.replace("search = 4.0", "search = 2.0"), text.replace("[0.1, 0.2, 0.4]", "[0.1, 0.2]")):
+    for changed in (text.replace("search = 2.0", "search = 3.0"), text.replace("[0.1, 0.2, 0.4]", "[0.1, 0.2]")):
         spec.write_text(changed)
         assert "other settings" in typed("compare", str(spec), "--out", "out")[2]
     spec.write_text(text)
@@ -262,13 +261,13 @@ def test_no_setting_that_is_drawn_changes_the_guarantee_of_a_run(spec, name):
     assert getattr(one, name) != getattr(other, name)
     assert plans[0].guarantee == plans[1].guarantee
     assert plans[0].noise_multiplier == plans[1].noise_multiplier
-    assert plans[0].search == tff_mf.Search(mean=4.0)
+    assert plans[0].search == tff_mf.Search(mean=2.0)
 
 
 @pytest.mark.parametrize(("word", "shape"), [("logarithmic", 0.0), ("geometric", 1.0), ("poisson", math.inf)])
 def test_the_words_of_distributions_are_those_of_the_library(spec, word, shape):
     (run,) = compare.read(spec)
-    assert msgspec.structs.replace(run.settings, search_runs=word).chosen_search() == tff_mf.Search(mean=4, shape=shape)
+    assert msgspec.structs.replace(run.settings, search_runs=word).chosen_search() == tff_mf.Search(mean=2, shape=shape)
 
 
 def test_settings_are_drawn_from_their_distribution():

@@ -1,4 +1,4 @@
-"""Queries of ours and of TensorFlow Privacy, judged by the conformance check."""
+"""Our queries, judged by the conformance check."""
 
 import types
 
@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 tf = pytest.importorskip("tensorflow")
-tfp = pytest.importorskip("tensorflow_privacy")
 
 import tff_mf  # noqa: E402
 from tff_mf import conformance, queries  # noqa: E402
@@ -46,11 +45,3 @@ def test_our_queries_keep_their_claim(name, grid):
     verdict = conformance.check(subject, claim, like=LIKE, effort=0.03)
     assert verdict.status != "failed", str(verdict)
     assert [outcome.law for outcome in verdict.outcomes if outcome.status == "not judged"] == ["processes"]
-
-
-def test_independent_noise_of_tensorflow_privacy_keeps_its_claim_without_a_last_round():
-    query = tfp.GaussianSumQuery(0.7, 0.7 * 0.8)
-    claim = conformance.Claim(**{**CLAIM, "rounds": None}, not_promised=("low_bits", "last_round"))
-    laws = set(conformance.LAWS) - {"bound"}
-    verdict = conformance.check(adapters.of_query(query, LIKE), claim, like=LIKE, effort=0.03, laws=laws)
-    assert verdict.status != "failed", str(verdict)
