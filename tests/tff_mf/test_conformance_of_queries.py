@@ -1,7 +1,5 @@
 """Our queries, judged by the conformance check."""
 
-import types
-
 import numpy as np
 import pytest
 
@@ -21,17 +19,6 @@ MECHANISMS = {
 }
 
 
-def in_graphs(query):
-    """The query, whose rounds are graphs as in TFF: outside of one, each builds anew what asks the system for a key."""
-    return types.SimpleNamespace(
-        initial_global_state=query.initial_global_state,
-        initial_sample_state=query.initial_sample_state,
-        derive_sample_params=query.derive_sample_params,
-        accumulate_record=tf.function(query.accumulate_record),
-        get_noised_result=tf.function(query.get_noised_result),
-    )
-
-
 # In CI, on a grid: the aggregator of these queries is judged in floats too.
 @pytest.mark.sampled(most=1)
 @pytest.mark.parametrize("name", MECHANISMS)
@@ -41,7 +28,7 @@ def test_our_queries_keep_their_claim(name, grid):
     claim = conformance.Claim(
         mechanism=MECHANISMS[name], grid=grid, not_promised=() if grid else ("low_bits",), **CLAIM
     )
-    subject = adapters.of_query(in_graphs(query.limited_to(CLAIM["rounds"])), LIKE)
+    subject = adapters.of_query(query.limited_to(CLAIM["rounds"]), LIKE)
     verdict = conformance.check(subject, claim, like=LIKE, effort=0.03)
     assert verdict.status != "failed", str(verdict)
     assert [outcome.law for outcome in verdict.outcomes if outcome.status == "not judged"] == ["processes"]

@@ -40,19 +40,23 @@ def of_process(process: Any) -> Made:
 
 
 def of_query(query: Any, like: Any) -> Made:
-    """Returns a `DPQuery` of TensorFlow Privacy, of this package or another one, as a subject.
+    """Returns a `DPQuery` of TensorFlow Privacy, of this package or another one, as a subject, in graphs as in TFF.
 
     Args:
         query: The query.
         like: A record, as for `check`.
     """
+    import tensorflow as tf
+
+    # Outside of graphs, each call would build anew what asks the system for a key.
+    accumulate, noised = tf.function(query.accumulate_record), tf.function(query.get_noised_result)
     zeros = rebuilt(like, [np.zeros(leaf.shape, np.float32) for leaf in leaves(like).values()])
 
     def step(state: Any, updates: Sequence[Any]) -> tuple[Any, Any]:
         sums, parameters = query.initial_sample_state(zeros), query.derive_sample_params(state)
         for update in updates:
-            sums = query.accumulate_record(parameters, sums, update)
-        released, state, _ = query.get_noised_result(sums, state)
+            sums = accumulate(parameters, sums, update)
+        released, state, _ = noised(sums, state)
         return state, released
 
     return Made(step, query.initial_global_state)
