@@ -1,9 +1,10 @@
-"""Our queries, judged by the conformance check."""
+"""Our queries, and an optimizer of TensorFlow Privacy, judged by the conformance check."""
 
 import numpy as np
 import pytest
 
 tf = pytest.importorskip("tensorflow")
+tfp = pytest.importorskip("tensorflow_privacy")
 
 import tff_mf  # noqa: E402
 from tff_mf import conformance, queries  # noqa: E402
@@ -32,3 +33,12 @@ def test_our_queries_keep_their_claim(name, grid):
     verdict = conformance.check(subject, claim, like=LIKE, effort=0.03)
     assert verdict.status != "failed", str(verdict)
     assert [outcome.law for outcome in verdict.outcomes if outcome.status == "not judged"] == ["processes"]
+
+
+def test_a_keras_optimizer_of_tensorflow_privacy_divides_by_who_reports():
+    def build(clients):
+        return tfp.DPKerasSGDOptimizer(0.7, 0.8, num_microbatches=clients, learning_rate=1.0)
+
+    claim, laws = conformance.Claim(**CLAIM, divisor=8.0), ["scale", "correlation", "fresh", "divisor"]
+    verdict = conformance.check(adapters.of_keras(build, LIKE), claim, like=LIKE, effort=0.03, clients=8, laws=laws)
+    assert [outcome.status for outcome in verdict.outcomes] == [*["passed"] * 3, "failed"], str(verdict)

@@ -1,6 +1,7 @@
 """Subjects of other libraries' interfaces, for `tff_mf.conformance.check`: each is a few lines, to copy and change."""
 
 import dataclasses
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -93,16 +94,27 @@ def of_keras(build: Callable[[int], Any], like: Sequence[Any]) -> Made:
         build: Returns the optimizer for a number of clients, with learning rate 1.
         like: A gradient, as for `check`: a list of arrays.
     """
+    import tensorflow as tf
+
+    @functools.cache
+    def graph(clients: int) -> Any:
+        variables, optimizer = [tf.Variable(tf.zeros(np.shape(part))) for part in like], build(clients)
+
+        @tf.function
+        def step(*columns: Any) -> list[Any]:
+            """Takes one step from weights of zero."""
+            for variable in variables:
+                variable.assign(tf.zeros_like(variable))
+            with tf.GradientTape(persistent=True) as tape:
+                products = [column * variable for column, variable in zip(columns, variables, strict=True)]
+                losses = tf.add_n([tf.reduce_sum(one, range(1, one.shape.rank)) for one in products])
+            optimizer.minimize(losses, variables, tape=tape)
+            return [-variable for variable in variables]
+
+        return step
 
     def step(state: None, updates: Sequence[Any]) -> tuple[None, Any]:
-        """Takes one step from weights of zero."""
-        import tensorflow as tf
-
-        variables = [tf.Variable(tf.zeros(part.shape)) for part in like]
-        with tf.GradientTape(persistent=True) as tape:
-            products = [[tf.reduce_sum(part * of) for part, of in zip(one, variables, strict=True)] for one in updates]
-            losses = tf.stack([tf.add_n(product) for product in products])
-        build(len(updates)).minimize(losses, variables, tape=tape)
-        return state, [-variable.numpy() for variable in variables]
+        columns = (np.asarray(parts, np.float32) for parts in zip(*updates, strict=True))
+        return state, graph(len(updates))(*columns)
 
     return Made(step)
