@@ -12,19 +12,9 @@ import zipfile
 
 import pytest
 
+from . import installation
+
 HERE = pathlib.Path(__file__).resolve().parent.parent
-NOT_OURS = (
-    ".git",
-    ".venv*",
-    "build",
-    "dist",
-    "runs",
-    "__pycache__",
-    "*.egg-info",
-    ".*cache",
-    ".hypothesis",
-    "PKG-INFO",
-)
 BUILD = """
 import sys
 from setuptools import build_meta
@@ -49,7 +39,7 @@ def git(folder, *words):
 def checkout(tmp_path_factory):
     """A repository with one commit of the whole checkout."""
     folder = tmp_path_factory.mktemp("packaging") / "checkout"
-    shutil.copytree(HERE, folder, ignore=shutil.ignore_patterns(*NOT_OURS))
+    shutil.copytree(HERE, folder, ignore=shutil.ignore_patterns(".git", "PKG-INFO", *installation.NOT_OURS))
     git(folder.parent, "init", "--quiet", folder)
     git(folder, "add", "--all")
     git(folder, "commit", "--quiet", "--message=x")

@@ -4,7 +4,6 @@ import fractions
 import itertools
 import math
 
-import mpmath
 import numpy as np
 import pytest
 
@@ -358,12 +357,6 @@ def test_inverse_moments_without_a_shift_are_of_each_round_alone(bands, s):
     logs = -s * density * bands * losses - axis * axis / 2 + math.log(0.01 / math.sqrt(2 * math.pi))
     found = b_min_sep.log_inverse_moment(products, s, 0.0, Chain(rounds=20, min_sep=26, probability=0.4))
     assert found == pytest.approx(20 / bands * np.logaddexp.reduce(logs), rel=1e-6)
-
-
-def test_epsilon_of_a_moment_is_rounded_up():
-    for log, s, delta in itertools.product((1e-3, 0.7, 33.3, 1e5), (0.05, 1.0, 7.3, 200.0), (1e-3, 1e-6, 1e-90)):
-        exact = (log - mpmath.log(delta) + s * mpmath.log(s) - (1 + mpmath.mpf(s)) * mpmath.log1p(s)) / s
-        assert 0 < exact * (1 + 1e-12) < b_min_sep._of_moment(log, s, delta) < exact * (1 + 1e-8) + 1e-11
 
 
 def inverse_moments(columns, min_sep, probability, s):

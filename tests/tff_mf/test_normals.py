@@ -194,3 +194,16 @@ def test_exact_probabilities_sum_to_one_and_are_symmetric():
         half = normal_law.below(TABLE, lambda z: z >= 1.0)
         assert normal_law.below(TABLE, lambda z: z > 20.0) == 1
         assert abs(half + normal_law.below(TABLE, lambda z: z > -1.0) - 1) < mpf(2) ** -50
+
+
+@pytest.mark.parametrize(("later", "relative"), [(0.0, 0.0), (2.0**-30, 0.0), (0.0, 2.0**-30)])
+@pytest.mark.parametrize("cell", [2.0**-20, 0.01])
+def test_log_ratio_covers_a_cell_both_of_whose_ends_move_and_the_density(cell, later, relative):
+    found = normals.rounding_error(cell=cell, delta_tail=1e-9, later=later, later_relative=relative)
+    with mpmath.workdps(60):
+        moved = mpf(2) ** -53 * (4 + found.limit) + later + mpf(relative) * found.limit
+        density = mpf(2) ** -40 * next(error for end, error in _error._DENSITY_ERRORS if found.limit + moved <= end)
+        for begin in (0, found.limit - cell):
+            inside = mpmath.ncdf(begin + cell) - mpmath.ncdf(begin)
+            wider = mpmath.ncdf(begin + cell + moved) - mpmath.ncdf(begin - moved)
+            assert mpmath.log(wider / inside) + density <= found.log_ratio
