@@ -14,8 +14,7 @@ import time
 import tff_mf
 from tff_mf.accounting import bands_and_norm
 
-ROUNDS, BINS, LIMIT, DELTA = 2052, 342, 6, 1e-6
-POPULATION = 342_000
+ROUNDS, BINS, LIMIT, DELTA, POPULATION = 2052, 342, 6, 1e-6, 342_000
 SCHEMA = tff_mf.MinSep(min_sep=BINS, max_participations=LIMIT)
 
 MECHANISMS = {
