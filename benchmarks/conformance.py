@@ -9,7 +9,7 @@ norm is finite.
 
 Rows go to docs/results/conformance.csv. A failure is written only if the line in its column `see`, which was written by
 hand and needs nothing of ours, prints True in the same environment. Environments are installed into build/peers when
-they are first needed; `.venv` and `.venv-flower` are those of the Makefile.
+they are first needed; `.venv` and `.venv-frameworks` are those of the Makefile.
 """
 
 import argparse
@@ -466,7 +466,7 @@ def python_of(name: str) -> pathlib.Path:
     if name == "tensorflow":
         return pathlib.Path(sys.executable)
     if name == "flower":
-        return ROOT / ".venv-flower" / "bin" / "python"
+        return ROOT / ".venv-frameworks" / "bin" / "python"
     return environment(name, (*ENVIRONMENTS[name], *OURS), with_checkout=True)
 
 
