@@ -20,6 +20,7 @@ MODULES = [
 # In an environment of their own: the package and its oldest release.
 FRAMEWORKS = {
     "tff_mf.noise.jax": ("jax", "0.10"),
+    "tff_mf.noise._jax_normals": ("jax", "0.10"),
     "tff_mf.frameworks.optax": ("optax", None),
     "tff_mf.noise.torch": ("torch", None),
     "tff_mf.frameworks.torch": ("torch", None),
