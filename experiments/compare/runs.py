@@ -1,7 +1,6 @@
 """The runs of a comparison: what a specification lists, and the processes that do those which are missing."""
 
 import contextlib
-import ctypes
 import dataclasses
 import hashlib
 import itertools
@@ -10,6 +9,7 @@ import math
 import os
 import pathlib
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -45,7 +45,6 @@ _OPTIMIZED = (
     *("server_momentum", "server_warmup", "server_cooldown"),
 )
 _TRAIN = "import sys; from tff_mf.experiments.cli import main; sys.argv[0] = 'tff-mf'; main()"
-_LIBC, _PR_SET_PDEATHSIG = ctypes.CDLL(None), 1
 
 
 class _Own(Record):
@@ -297,7 +296,10 @@ def run_missing(
 
 def _started(command: list[str], log: pathlib.Path, lock: int) -> subprocess.Popen:
     """Starts a run, whose result is read from its folder, and whose log has how far it is, and why it failed."""
-    nothing = subprocess.DEVNULL
+    nothing, guard = subprocess.DEVNULL, shutil.which("setpriv")
+    if guard is not None:
+        # The system ends the run if this process is killed, where util-linux is installed.
+        command = [guard, "--pdeathsig", "TERM", *command]
     with log.open("wb") as file:
         return subprocess.Popen(
             command,
@@ -307,8 +309,6 @@ def _started(command: list[str], log: pathlib.Path, lock: int) -> subprocess.Pop
             pass_fds=[lock],
             # An interrupt reaches this process only, and the TFF worker of a killed run can be ended.
             start_new_session=True,
-            # Linux ends the run if this process is killed.
-            preexec_fn=lambda: _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM),
         )
 
 
