@@ -243,8 +243,9 @@ class RunGuard:
             facts: What else the engine needs to go on after the round.
 
         Raises:
-            InputValueError: If the round was not begun, the ledger could not be written, this is a forked process, or
-                the noise of the state was drawn for other rounds: some round was begun and never computed.
+            InputValueError: If the round was not begun, or was released already, the ledger could not be written, this
+                is a forked process, or the noise of the state was drawn for other rounds: some round was begun and
+                never computed.
         """
         with self._lock:
             number = self.last_round
@@ -253,6 +254,10 @@ class RunGuard:
             self._book.check()
             if not self._book.record.attempts[number]:
                 raise InputValueError(f"round {number} was never begun: call begin first.")
+            if number <= self.last_released:
+                raise InputValueError(
+                    f"round {number} was released: another result of it would be a second release. Call begin first."
+                )
             self._check_state(number, state)
             # After a state with other noise, none is of the rounds in their order.
             self._check_unmixed()

@@ -120,6 +120,20 @@ def test_a_guarded_run_has_a_report_that_passes_and_is_not_opened_again(tmp_path
     refused(folder, "has ended", identity)
 
 
+def test_a_released_round_has_no_second_result(tmp_path):
+    kept = Kept()
+    with opened(tmp_path / "run") as guarded:
+        guarded.resume(kept)
+        guarded.begin(COHORTS[0])
+        guarded.finish("released")
+        before = kept.about(1)
+        for again in (lambda: None, lambda: guarded.goes_back_to(guarded.begin(COHORTS[1]))):
+            again()
+            with pytest.raises(tff_mf.InputError, match="round 1 was released: another result"):
+                guarded.finish("another")
+    assert kept.saved == {1: ("released", before)}
+
+
 def test_restarts_are_written_down(tmp_path):
     with opened(tmp_path / "run", restart_every=2, adaptive_count_stddev=2.0) as guarded:
         guarded.resume(Kept())
