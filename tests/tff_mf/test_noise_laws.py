@@ -6,6 +6,7 @@ sum of exact fractions, of z that is drawn again from the keys of a state.
 
 import dataclasses
 import functools
+import pkgutil
 import types
 from typing import Any
 
@@ -18,6 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tff_mf
+from tff_mf import noise
 from tff_mf.mechanisms import Recursion, on_grid
 from tff_mf.mechanisms._mechanism import _KINDS
 from tff_mf.mechanisms.recursion import NEW, PAST, Case
@@ -181,10 +183,14 @@ def _tensorflow_normals(dimension):
 
 
 NUMPY = InNumPy()
-ENGINES = {"numpy": NUMPY}
-ENGINES |= {} if tf is None else {"tensorflow": InTensorFlow()}
-ENGINES |= {} if jax is None else {"jax": InJAX()}
-ENGINES |= {} if torch is None else {"torch": InTorch()}
+# With what each needs.
+ALL_ENGINES = {
+    "numpy": (NUMPY, np),
+    "tensorflow": (InTensorFlow(), tf),
+    "jax": (InJAX(), jax),
+    "torch": (InTorch(), torch),
+}
+ENGINES = {name: engine for name, (engine, needed) in ALL_ENGINES.items() if needed is not None}
 
 
 def geometric_that_remembers_its_past():
@@ -303,6 +309,11 @@ def plausible(white, scale):
 def test_every_kind_is_in_the_table():
     kinds = {make(8).kind for make in STREAMED.values()}
     assert kinds == {kind for kind, of in _KINDS.items() if of.__module__.startswith("tff_mf.")}
+
+
+def test_every_engine_is_in_the_table():
+    modules = {module.name for module in pkgutil.iter_modules(noise.__path__)}
+    assert ALL_ENGINES.keys() == {name for name in modules if not name.startswith("_")}
 
 
 def test_noise_is_the_inverse_times_the_recorded_noise(run):

@@ -15,7 +15,7 @@ import pytest
 
 import tff_mf
 
-from .test_noise_laws import ENGINES, Run, jax, tf, torch
+from .test_noise_laws import ALL_ENGINES, ENGINES, Run, jax, tf, torch
 
 if torch is not None:
     from torch.utils._python_dispatch import TorchDispatchMode
@@ -116,7 +116,7 @@ class OfJAX:
 
 OF = {"tensorflow": OfTensorFlow(), "jax": OfJAX(), "torch": OfTorch()}
 # NumPy's products of float32 are of float32.
-CASES = [name for name in ENGINES if name != "numpy"]
+CASES = [name for name in ENGINES if ALL_ENGINES[name][1] is not np]
 
 
 @pytest.fixture(params=CASES)

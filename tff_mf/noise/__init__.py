@@ -1,5 +1,5 @@
-"""Streams the correlated noise C⁻¹z: `noise.numpy` for any framework, and `noise.tensorflow` in a graph.
+"""Streams the correlated noise C⁻¹z: one module an engine, `noise.numpy` for any framework.
 
-Both run the recursion of any mechanism, with the same keys, states, limits and refusals: `_keyed.KeyedStream`. Another
+All run the recursion of any mechanism, with the same keys, states, limits and refusals: `_keyed.KeyedStream`. Another
 engine is another subclass of it, which says what one has to implement.
 """
