@@ -460,7 +460,7 @@ class PrivateTraining(contextlib.AbstractContextManager["PrivateTraining"]):
         """
         if self._stale:
             self._resume()
-        else:
+        elif begun.number > self.rounds_done:
             self.guard.goes_back_to(begun.number)
         if self.guard.next_round != begun.number:
             self._begun = None

@@ -292,12 +292,16 @@ def test_a_round_that_was_not_saved_is_begun_again_with_new_noise(training, monk
     assert (book.attempts, book.released) == ({1: 2}, {1: 1})
 
 
-def test_a_round_that_was_saved_is_not_computed_again(training, monkeypatch):
+@pytest.mark.parametrize("looks", [False, True])
+def test_a_round_that_was_saved_is_not_computed_again(training, monkeypatch, looks):
     broken(monkeypatch, after=True)
     cohorts = training.cohorts(IDS)
     cohort = next(cohorts)
     with pytest.raises(OSError, match="no space"):
         training.next(of(cohort))
+    if looks:
+        # It goes on from the newest state on disk.
+        training.model()
     following = next(cohorts)
     assert training.rounds_done == 1
     assert not set(following) & set(cohort)
