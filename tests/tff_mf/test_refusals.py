@@ -250,7 +250,7 @@ ROWS = [
     (tff_mf.plan, PLANNED_POISSON, "population", [], [999]),
     (tff_mf.plan, PLANNED_POISSON, "clients_per_round", [], [11]),
     (tff_mf.Search, {}, "mean", ["8"], [0.5, 1001, NAN]),
-    (tff_mf.Search, {"mean": 8.0}, "shape", [], [-0.1, NAN]),
+    (tff_mf.Search, {"mean": 8.0}, "shape", [], [-0.1, 1e7, NAN]),
     (tff_mf.Order.of, {"plan": SECRET, "examples": 1000}, "plan", [3], [tff_mf.plan(**PLANNED_POISSON)]),
     (tff_mf.plan, {**PLANNED_POISSON, "secret_cohorts": True}, "mechanism", [], [None]),
 ]

@@ -126,9 +126,21 @@ def test_rounding_does_not_change_the_number_of_runs(mean, shape, monkeypatch):
     assert drawn == [first + k + after for k in range(6) for after in (0, 1)]
 
 
-def test_one_run_is_no_search():
-    alone = tff_mf.Search(mean=1)
-    assert {alone.draw() for _ in range(20)} == {1}
+@pytest.mark.parametrize(("mean", "shape"), [(1.0000001, 1e6), (1.01, 30), (8, 5e-324), (1.5, 0.3)])
+def test_the_mean_that_is_accounted_for_is_that_of_what_is_drawn(mean, shape):
+    search = tff_mf.Search(mean=mean, shape=shape)
+    with decimal.localcontext(decimal.Context(prec=400)):
+        eta, gamma = decimal.Decimal(shape), decimal.Decimal(search.gamma)
+        drawn = eta * (1 - gamma) / gamma / (1 - gamma**eta)
+    assert search._mean_drawn == pytest.approx(float(drawn), rel=1e-14)
+    assert mean <= drawn <= mean * (1 + 1e-8)
+
+
+@pytest.mark.parametrize("shape", [0, 1, 1e6])
+def test_one_run_is_no_search(shape, monkeypatch):
+    alone = tff_mf.Search(mean=1, shape=shape)
+    monkeypatch.setattr("os.urandom", lambda count: b"\xff" * count)
+    assert alone.draw() == 1
     assert alone.epsilon(1.0, 1e-6) == tff_mf.Guarantee(mu=1.0).epsilon(1e-6)
 
 

@@ -22,6 +22,8 @@ from tff_mf.numerics import gaussian
 # Exceeds the rounding error of the few operations of each figure here.
 _SLACK = 2.0**-48
 _MOST_RUNS = 1000.0
+# Beyond, γ is so near 1 that float64 has none with this mean.
+_LARGEST_SHAPE = 1e6
 # Orders that are tried, twice: over all of them, and around the best.
 _ORDERS = 200
 # Of the distribution that a number of runs is drawn from: digits of its probabilities, random bytes, the least
@@ -49,7 +51,7 @@ class Search:
 
     Attributes:
         mean: Mean E[K] of the number of runs, from 1 to 1000.
-        shape: η, at least 0: the larger, the less K varies; `math.inf` for Poisson's distribution.
+        shape: η, from 0 to a million: the larger, the less K varies; `math.inf` for Poisson's distribution.
 
     Source: Papernot and Steinke (2022), definition 1 and theorems 2 and 6; Liu and Talwar (2019).
 
@@ -75,14 +77,24 @@ class Search:
         object.__setattr__(self, "mean", mean)
         if isinstance(self.shape, bool) or not isinstance(self.shape, int | float):
             raise InputTypeError(f"shape={self.shape!r} must be a number, or math.inf for Poisson's distribution.")
-        if not self.shape >= 0:
-            raise InputValueError(f"shape={self.shape!r} must be at least 0.")
+        if not (0 <= self.shape <= _LARGEST_SHAPE or self.shape == math.inf):
+            raise InputValueError(f"shape={self.shape!r} must be from 0 to {_LARGEST_SHAPE:.0f}, or math.inf.")
         object.__setattr__(self, "shape", float(self.shape))
 
     @property
     def is_poisson(self) -> bool:
         """Whether K has Poisson's distribution."""
         return self.shape == math.inf
+
+    @property
+    def _is_one_run(self) -> bool:
+        """Whether K is always 1."""
+        return self.mean == 1 and not self.is_poisson
+
+    @property
+    def _mean_drawn(self) -> float:
+        """E[K] of what is drawn, which may be a little more than the mean, as γ is rounded."""
+        return self.mean if self.is_poisson else _mean(self.gamma, self.shape)
 
     def epsilon(self, mu: float, delta: float, *, tail: float = 0.0) -> float:
         """Returns an ε for which the selected run is (ε, δ)-DP, if each run is μ-GDP up to its tail.
@@ -101,9 +113,9 @@ class Search:
             delta: δ, strictly between 0 and 1.
             tail: Of each run, as of `Guarantee`.
         """
-        if self.mean == 1 and not self.is_poisson:
+        if self._is_one_run:
             return gaussian.epsilon_with_tail(delta, tail, lambda rest: gaussian.epsilon_from_delta(rest, mu))
-        tail = min(1.0, tail * self.mean * (1 + _SLACK) + _ROUNDING)
+        tail = min(1.0, tail * self._mean_drawn * (1 + _SLACK) + _ROUNDING)
         return gaussian.epsilon_with_tail(delta, tail, lambda rest: self._epsilon(mu, rest))
 
     def mu(self, epsilon: float, delta: float) -> float:
@@ -129,6 +141,8 @@ class Search:
 
     def draw(self) -> int:
         """Returns a number of runs, from the randomness of the system. Keep it secret, and never draw it again."""
+        if self._is_one_run:
+            return 1
         # γ^−η is so near 1 for a small η that their difference needs as many digits more.
         digits = _DIGITS - min(0, decimal.Decimal(self.shape).adjusted()) if self.shape else _DIGITS
         with decimal.localcontext(decimal.Context(prec=digits)):
@@ -178,7 +192,7 @@ class Search:
 
     def _of_gamma(self, rho: float) -> Callable[[float], float]:
         """Returns what theorem 2 adds to ρλ, as a function of λ, with the best λ̂."""
-        log_mean, log = math.log(_mean(self.gamma, self.shape)), -math.log(self.gamma)
+        log_mean, log = math.log(self._mean_drawn), -math.log(self.gamma)
         # At λ̂ = √(log(1/γ)/ρ), or at 1 if that is below it.
         least = log if log < rho else 2 * math.sqrt(rho * log) - rho
         return lambda order: (log_mean / (order - 1) + (1 + self.shape) * least) * (1 + _SLACK)
@@ -195,7 +209,9 @@ class Search:
 
 def _mean(gamma: float, shape: float) -> float:
     """Returns E[K] of the truncated negative binomial distribution with γ and η."""
-    log = -math.log(gamma) if gamma else math.inf
-    if shape == 0:
-        return (1 / gamma - 1) / log if gamma else math.inf
-    return shape * (1 / gamma - 1) / -math.expm1(-shape * log) if gamma else math.inf
+    if not gamma:
+        return math.inf
+    # Not 1/γ − 1, which has no digits where γ is near 1.
+    log, odds = -math.log(gamma), (1 - gamma) / gamma
+    exponent = shape * log
+    return odds / log * (exponent / -math.expm1(-exponent) if exponent else 1.0)
