@@ -33,7 +33,7 @@ import forking
 import front_door
 
 HERE = pathlib.Path(__file__).resolve().parent.parent
-# A page may use what the pages before it make.
+# A page may use what those of these that stand before it make: they are read first, whatever the order of the tests.
 PAGES = (
     "README",
     "docs/experiments",
@@ -108,11 +108,21 @@ class _Shell:
         self._home = root / "home"
         self._environment = root / "environment"
         self._ran: set[str] = set()
+        self._pages: set[str] = set()
         self._log = root / "log"
         self._forks: forking.Server | None = None
         _copy_checkout(self.folder)
         self._home.mkdir()
         _make_environment(self._environment)
+
+    def read(self, page: str) -> None:
+        """Runs the lines of a page, unless they ran."""
+        for line in () if page in self._pages else _lines(page):
+            if not line.startswith(tuple(NOT_RUN)):
+                start = time.monotonic()
+                self.run(page, line)
+                print(f"{time.monotonic() - start:6.1f} s  {line}")
+        self._pages.add(page)
 
     def run(self, page: str, line: str) -> None:
         entry = _entry_of(page, line)
@@ -235,9 +245,7 @@ def shell(tmp_path_factory) -> Iterator[_Shell]:
 
 @pytest.mark.parametrize("page", [page for page in _pages() if _lines(page)])
 def test_the_command_lines_of_a_page_run_in_order(page, shell):
-    for line in _lines(page):
-        if line.startswith(tuple(NOT_RUN)):
-            continue
-        start = time.monotonic()
-        shell.run(page, line)
-        print(f"{time.monotonic() - start:6.1f} s  {line}")
+    pages = _pages()
+    for before in pages[: min(pages.index(page), len(PAGES))]:
+        shell.read(before)
+    shell.read(page)

@@ -313,7 +313,7 @@ def test_a_round_that_was_saved_is_not_computed_again(training, monkeypatch, loo
 
 
 def test_a_worker_that_died_is_replaced_and_the_round_begun_again(training):
-    mine = workers()[-1]
+    mine = max(workers(), key=psutil.Process.create_time)
     cohorts = training.cohorts(IDS)
     cohort = next(cohorts)
     mine.kill()
