@@ -33,7 +33,10 @@ VARIABLE = "TFF_MF_CACHE"
 STACKOVERFLOW = "stackoverflow.sqlite"
 # TFF's own order of a split's clients for this seed, which the papers' code validates and tests in.
 _ORDER = 0
-_EXAMPLES = "SELECT serialized_example_proto FROM examples WHERE client_id = ? AND split_name = ? ORDER BY rowid"
+# A column may be declared to ignore case, and then two clients would have each other's examples.
+_EXAMPLES = (
+    "SELECT serialized_example_proto FROM examples WHERE client_id = ? COLLATE BINARY AND split_name = ? ORDER BY rowid"
+)
 
 # What `pydoc` is made of, as far as it is installed. All that is installed would give other text, and other figures,
 # whenever a dependency comes or goes.

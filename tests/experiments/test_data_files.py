@@ -68,6 +68,15 @@ def test_a_file_that_tff_wrote_and_one_that_it_reads_have_the_same_clients_and_s
         assert [example["tokens"].decode() for example in read.as_numpy_iterator()] == own
 
 
+def test_clients_whose_names_differ_by_case_have_their_own_examples(tmp_path):
+    data.write(tmp_path / "data", {("train", "Ann"): ["a b"], ("train", "ann"): ["c d"]})
+    with contextlib.closing(sqlite3.connect(tmp_path / "data")) as file, file:
+        file.execute("PRAGMA writable_schema = ON")
+        file.execute("UPDATE sqlite_master SET sql = replace(sql, 'client_id TEXT', 'client_id TEXT COLLATE NOCASE')")
+    found = data.first_examples(tmp_path / "data", "train", ["Ann", "ann"], most=9)
+    assert [data.texts(own) for own in found] == [["a b"], ["c d"]]
+
+
 def test_the_vocabulary_is_of_the_words_that_most_clients_use(written):
     used = collections.Counter()
     clients = data.client_ids(written, "train")
