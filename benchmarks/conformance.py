@@ -13,6 +13,7 @@ they are first needed; `.venv` and `.venv-frameworks` are those of the Makefile.
 """
 
 import argparse
+import contextlib
 import copy
 import csv
 import dataclasses
@@ -23,6 +24,7 @@ import json
 import math
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 import tempfile
@@ -470,13 +472,23 @@ def python_of(name: str) -> pathlib.Path:
     return environment(name, (*ENVIRONMENTS[name], *OURS), with_checkout=True)
 
 
+def run(command: Sequence[Any], **options: Any) -> None:
+    """Runs a command, and ends the workers that TFF leaves behind."""
+    started = subprocess.Popen(command, start_new_session=True, **options)
+    try:
+        started.wait()
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(started.pid, signal.SIGKILL)
+
+
 def confirmed(row: dict[str, str], python: pathlib.Path) -> dict[str, str]:
     """Returns a row, whose failure is not confirmed unless its own line shows it."""
     if row["verdict"] != "failed":
         return row
     # TFF's worker keeps a pipe open.
     with tempfile.TemporaryFile("w+") as shown:
-        subprocess.run([python, "-W", "ignore", "-c", row["see"]], stdout=shown, stderr=shown)
+        run([python, "-W", "ignore", "-c", row["see"]], stdout=shown, stderr=shown)
         shown.seek(0)
         if "True" in (said := shown.read()).splitlines():
             return row
@@ -501,7 +513,7 @@ def main() -> None:
         python = python_of(name.partition(":")[0])
         with tempfile.TemporaryDirectory() as folder:
             command = [python, __file__, name, "--effort", str(given.effort), "--here", "rows.json"]
-            subprocess.run(command, cwd=folder, env=os.environ | {"PYTHONPATH": str(ROOT)})
+            run(command, cwd=folder, env=os.environ | {"PYTHONPATH": str(ROOT)})
             # What was judged before an environment failed is kept.
             save(map(json.loads, (pathlib.Path(folder) / "rows.json").read_text().splitlines()), python)
 
