@@ -64,7 +64,7 @@ class Server:
         self._process = subprocess.Popen(
             [python, __file__, str(descriptor), *imported],
             # As the process that builds the graphs of a bundle has them, and commands, which a fork may stand for.
-            env={"TF_CPP_MIN_LOG_LEVEL": "2", **os.environ, "PYTHONHASHSEED": "0"},
+            env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONHASHSEED": "0"},
             pass_fds=[descriptor],
             stdin=subprocess.DEVNULL,
             start_new_session=True,
