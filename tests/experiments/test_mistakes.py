@@ -150,6 +150,7 @@ MISTAKES = {
     # The report and its pages.
     "a smaller ε": (in_claim(epsilon=0.1), "report: claim.epsilon"),
     "a smaller δ": (in_claim(delta=1e-7), "report: claim.delta"),
+    "another participation": (in_claim(participation="observed nobody twice"), "report: claim.participation"),
     "another field": (in_json("report.json", headline="ε≤0.1"), "report: report= … 'headline' is not a known key"),
     "a report of another format": (in_json("report.json", report=1), "report: report= … report=1"),
     "no report": (without("report.json"), "report: report.json is missing"),

@@ -78,6 +78,7 @@ CLAIMS = {
     "another divisor": ({"divisors": [2, 2, 1, 2, 2, 2, 2, 2, 2]}, {"divisor"}),
     "a restart": ({"restarts": [5]}, {"restarts"}),
     "half of the clip norm": ({"clip_norms": [1.0] * 4 + [0.5] * 5}, {"clipping"}),
+    "twice the clip norm": ({"clip_norms": [1.0] * 4 + [2.0] * 5}, {"clipping"}),
     "a training loss": (
         {"released_without_noise": [{"name": "training loss", "of": "the training clients"}]},
         {"released without noise"},
@@ -212,6 +213,7 @@ def test_an_epsilon_is_stated_exactly_if_nothing_is_violated(tmp_path, case):
     # What a stated ε rests on, and nothing here can check.
     assert 0 < len(claim.not_checked) <= 8
     assert all(f"\n- {text}\n" in reports.markdown(report) for text in claim.not_checked)
+    assert any("read no low bits" in text for text in claim.not_checked), "these runs have no grid"
     stopped = len(more.get("rounds", cohorts())) < 9 or case == "rounds without clients"
     assert any(text.startswith("stopped after") for text in report.warnings) == stopped
     assert any(text.startswith("δ = ") for text in report.warnings) == case.startswith("δ near")
@@ -257,7 +259,9 @@ def test_runs_before_are_composed_as_they_were_planned(tmp_path, more):
     composed = tff_mf.Guarantee(mu=persons * (one**2 + 3 * planned**2) ** 0.5, tail=tail).epsilon(1e-6)
     assert composed <= report.claim.epsilon_with_runs_before <= composed * (1 + 1e-6)
     assert report.claim.epsilon == report.realised.epsilon, "of this run alone, as before"
-    assert f"ε≤{rounded_up(report.claim.epsilon_with_runs_before)} with the 3 runs before it" in report.headline
+    shown = rounded_up(report.claim.epsilon_with_runs_before)
+    assert f"ε≤{shown} with the 3 runs before it" in report.headline
+    assert f"less noise: ε ≤ {shown}." in reports.markdown(report)
     assert critical(folder) == []
     # It is computed again by the number that the report has.
     written = (folder / "report.json").read_text()
@@ -315,12 +319,13 @@ def test_realised_figures_are_the_worst_client(whole_run):
 
 
 def test_rounds_that_were_given_up_do_not_hide_that_a_run_was_stopped(tmp_path):
-    """All nine rounds were begun; then it went back to the fifth, and ended there."""
+    """All nine rounds were begun; then it went back to the fifth, without one of its clients, and ended there."""
     folder = tmp_path / "run"
-    start(folder)
+    start(folder, planned=[])
     with ledger.open_ledger(folder / names.LEDGER) as book:
         for number in (*range(1, 10), 5):
-            book.begin(number, cohorts()[number - 1], divisor=2, clip_norm=1.0)
+            clients = cohorts()[number - 1][number in book.record.attempts :]
+            book.begin(number, clients, divisor=2, clip_norm=1.0)
             book.released_until(min(number, 4))
         book.released_until(5)
         book.end()
@@ -329,6 +334,7 @@ def test_rounds_that_were_given_up_do_not_hide_that_a_run_was_stopped(tmp_path):
     assert violated(report) == set()
     assert f"ε≤{rounded_up(report.planned.epsilon)}" in report.headline
     assert "stopped after 5 of 9" in " ".join(report.warnings)
+    assert 5 in reports.gather(folder, realised=True).rounds_by_client[cohorts()[4][0]]
 
 
 @pytest.mark.parametrize("left", [".lock", "checkpoints", "metrics.csv"])

@@ -181,6 +181,10 @@ def integers_pass(self, update):
     return Plain.clipped(self, update)
 
 
+def integers_to_three_norms(self, update):
+    return [(3 if np.asarray(update[0]).dtype.kind == "i" else 1) * part for part in Plain.clipped(self, update)]
+
+
 def broadcast(self, update):
     parts = [np.broadcast_to(part, shape) for part, shape in zip(update, self.shapes, strict=True)]
     factor = min(1.0, self.clip_norm / max(Plain.norm(self, list(map(np.asarray, update))), 1e-300))
@@ -410,6 +414,7 @@ FAULTS = {
     "squares that overflow in float32": ("bound", {"norm": norm_in_float32}),
     "NaN that passes": ("bound", {"norm": norm_without_nan}),
     "integers that are not clipped": ("bound", {"clipped": integers_pass}),
+    "integers that are clipped to three norms": ("bound", {"clipped": integers_to_three_norms}),
     "a number that is repeated": ("bound", {"clipped": broadcast}),
     "a divisor of the cohort's size": ("divisor", {"divides": lambda self, updates: max(1, len(updates)) * 0.8}),
     "a clip of the sum": ("divisor", {"total": clipped_sum}),

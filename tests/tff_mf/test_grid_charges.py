@@ -388,6 +388,12 @@ def test_an_event_has_what_a_grid_costs():
     assert not hasattr(tff_mf.guarantee(*run, noise_multiplier=1.0).dp_event(), "noise_multiplier")
 
 
+def test_what_was_computed_for_a_small_model_is_not_stated_for_a_large_one():
+    run = tff_mf.Identity(), 8, tff_mf.Poisson(population=10_000, clients_per_round=1000)
+    small, large = (tff_mf.guarantee(*run, noise_multiplier=1.0, grid=ROOMY, dimension=size) for size in (9, LSTM))
+    assert small.epsilon(1e-5) < large.epsilon(1e-5)
+
+
 @pytest.mark.parametrize(("mean", "room"), [(3.0, 8), (50.0, 90), (0.2, 3)])
 def test_the_room_of_a_sum_bounds_the_tail_of_a_cohort(mean, room):
     for clients, rounds in itertools.product((10, 100, 10_000), (1, 7, 2000)):
@@ -396,6 +402,9 @@ def test_the_room_of_a_sum_bounds_the_tail_of_a_cohort(mean, room):
             assert exact <= grid_charge.overflow(rounds, max_clients=room, clients_per_round=mean)
     assert grid_charge.overflow(1, max_clients=room, clients_per_round=mean) < 1
     assert grid_charge.overflow(1, max_clients=3, clients_per_round=3.0) == 1.0
+    arguments = {"noise_multiplier": 1.0, "grid": tff_mf.Grid(bits=16, max_clients=room), "dimension": 9}
+    run = tff_mf.Identity(), 7, tff_mf.Poisson(population=10_000, clients_per_round=mean)
+    assert tff_mf.guarantee(*run, **arguments).tail >= grid_charge.overflow(7, max_clients=room, clients_per_round=mean)
 
 
 TWO_BANDS = tff_mf.BandedToeplitz(column=[1.0, 0.5])
