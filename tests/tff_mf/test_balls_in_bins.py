@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 import tff_mf
 from tests.tff_mf import balls_in_bins_oracle as oracle
 from tff_mf.accounting import _bins_moments as bounds
+from tff_mf.accounting import balls_in_bins
 from tff_mf.accounting._bins_moments import (
     Moments,
     _proven,
@@ -60,6 +61,19 @@ def deltas_by_the_pair(matrix, epsilon, *, remove):
     loss = np.log(np.exp(normals @ pair.root.T - pair.variances / 2).mean(axis=1))
     heights = gaussian_delta(epsilon - loss if remove else epsilon + loss, math.sqrt(pair.common))
     return float(weights @ (heights * np.exp(loss) if remove else heights))
+
+
+def test_certificates_of_a_search_fail_together_with_no_more_than_is_stated(monkeypatch):
+    certified, failures = balls_in_bins.certified, []
+
+    def counted(*of, failure, **more):
+        failures.append(failure)
+        return certified(*of, failure=failure, **more)
+
+    monkeypatch.setattr(balls_in_bins, "certified", counted)
+    sampling, samples = tff_mf.BallsInBins(groups=6), 20_000
+    tff_mf.calibrate_noise_multiplier(BANDED, 24, sampling, epsilon=4.0, delta=1e-5, samples=samples)
+    assert 0 < sum(failures) < 1e-3 * 1e-5, "and some is left to further attempts"
 
 
 def test_one_bin_is_the_gaussian():
