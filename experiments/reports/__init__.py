@@ -514,7 +514,7 @@ def _is_page_of(report: Report, path: pathlib.Path) -> bool:
     except (OSError, ValueError):
         return False
     # Without its pictures.
-    return _text(html(report, {})) in _text(page) if path.suffix == ".html" else page == markdown(report)
+    return _text(html(report, {})) == _text(page) if path.suffix == ".html" else page == markdown(report)
 
 
 def _text(page: str) -> str:

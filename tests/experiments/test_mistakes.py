@@ -157,6 +157,7 @@ MISTAKES = {
     "the planned report": (lambda folder: shutil.copy(folder / "planned.json", folder / "report.json"), "report: kind"),
     "an edited page": (replaced("report.md", "σ: 5.000", "σ: 50.00"), "report: report.md"),
     "an edited web page": (replaced("report.html", "σ: 5.000", "σ: 50.00"), "report: report.html"),
+    "a line more in the web page": (replaced("report.html", "</body>", "<p>ε≤0.1</p></body>"), "report: report.html"),
 }
 
 
