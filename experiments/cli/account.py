@@ -37,9 +37,9 @@ def account(
 ) -> Answer:
     """Print the guarantee of a run for each client, in one line and in figures.
 
-    With --epsilon in place of --noise-multiplier, it is of the smallest noise multiplier with which a run stays within
-    (ε, δ). With --sampling, amplified figures are added to the others: they hold only if cohorts are drawn at random
-    and remain secret.
+    With --epsilon in place of --noise-multiplier, it is of the smallest noise multiplier within (ε, δ). Without --grid
+    and --dimension, figures are of real numbers. With --sampling, amplified figures are added: they hold only if
+    cohorts are drawn at random and remain secret.
     """
     if (noise_multiplier is None) == (epsilon is None):
         raise click.UsageError("give either --noise-multiplier, or --epsilon for the smallest that reaches it.")

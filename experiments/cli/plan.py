@@ -154,7 +154,7 @@ def _setting(
     """
     word = sampling or DEFAULT
     if word not in _TAKEN:
-        raise InputValueError(f"sampling={word!r} is none of {', '.join(_TAKEN)}; `tff-mf account` accepts others.")
+        raise InputValueError(f"sampling={word!r} is none of {', '.join(_TAKEN)}; tff_mf.plan accepts others.")
     numbers = {"min_sep": min_sep, "max_participations": max_participations}
     given = {name: value for name, value in numbers.items() if value is not None}
     # What is not given follows from the population; the rest is checked.

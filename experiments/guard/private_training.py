@@ -153,7 +153,7 @@ class PrivateTraining(contextlib.AbstractContextManager["PrivateTraining"]):
         if both := sorted(self._evaluated & set(ids)):
             raise InputValueError(
                 f"clients has {len(both)} that training.evaluate used, for example {both[0]!r}: a client either trains "
-                "or evaluates."
+                "or evaluates. Begin a run without them in another folder, or end this one: training.report(end=True)."
             )
         if self._report is not None:
             # What cohorts were drawn from is deleted.
@@ -371,8 +371,8 @@ class PrivateTraining(contextlib.AbstractContextManager["PrivateTraining"]):
         )
         if reason := written.graphs["lite"]["reason"]:
             warnings.warn(
-                f"out={str(out)!r} has no graph for TensorFlow Lite: {reason} Those of a FunctionalModel, as of "
-                "tff.learning.models.functional_model_from_keras, are converted more often.",
+                f"out={str(out)!r} has no graph for TensorFlow Lite: {reason.rstrip('.')}. Those of a "
+                "FunctionalModel, as of tff.learning.models.functional_model_from_keras, are converted more often.",
                 NoLiteWarning,
                 stacklevel=2,
             )
@@ -417,6 +417,8 @@ class PrivateTraining(contextlib.AbstractContextManager["PrivateTraining"]):
                     f"sampler drew {strange[0]!r} for round {number}, which is none of the clients: draw from those "
                     "that it is given."
                 )
+            if len(set(cohort)) < len(cohort):
+                raise InputValueError(f"sampler drew {cohort} for round {number}: draw each client once.")
             divisor = self.plan.clients_per_round
             if len(cohort) > divisor:
                 raise InputValueError(

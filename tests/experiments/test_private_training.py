@@ -534,10 +534,11 @@ MISTAKES = [
     (other_clients, "those that the run began with"),
     (by(lambda allowed: IDS[:2], 2), "may not take part", RefusedCohortError),
     (by(lambda allowed: ["mallory", allowed[0]]), "none of the clients"),
+    (by(lambda allowed: allowed[:1] * 2), "sampler drew .* each client once"),
     (by(lambda allowed: allowed[:3]), "are more than 2"),
     (lambda world: world.done.next(of(IDS[:1])), "no cohort waits"),
     (one_more_of_the_process, "rounds", aggregators.NoRoundsLeftError),
-    (trained_after_evaluation, "training.evaluate used"),
+    (trained_after_evaluation, "training.evaluate used.* another folder"),
     (lambda world: world.waiting.report(end=True), "was begun and not computed"),
 ]
 

@@ -556,6 +556,7 @@ def test_a_right_subject_of_any_setting_fails_no_law(seed):
         ({"clients": 0}, "clients=0"),
         ({"like": []}, "like has no numbers"),
         ({"like": np.zeros(3)}, "refuses a round"),
+        ({"claim": Claim(**{**CLAIM, "rounds": 20})}, "no round is left.*fewer rounds than 20, pass rounds="),
         ({"claim": "mine"}, "claim='mine'"),
     ],
 )

@@ -252,7 +252,10 @@ class Trial:
         starts = min(math.ceil(_NUMBERS * effort / (self.rounds * updates.dimension)), _MOST_RUN // self.rounds)
         self.whitened, seen = np.empty((max(starts, 2), self.rounds, updates.dimension), np.float32), []
         for whitened in self.whitened:
-            seen = self.run(*[self.quiet] * self.rounds)
+            try:
+                seen = self.run(*[self.quiet] * self.rounds)
+            except RefusedError as error:
+                raise RefusedError(f"{error} If it has fewer rounds than {self.rounds}, pass rounds=.") from error
             whitened[:] = encoder @ np.stack([one.sums for one in seen]) / claim.noise_multiplier
         states = [subject.start(), *(one.state for one in seen)]
         self.states, self.last = (states[0], states[-2]), states[-1]
