@@ -219,9 +219,9 @@ def test_the_bound_is_no_larger_than_algorithm_3(setting):
     assert general.upper_bound(matrix, schema).value <= printed * (1 + 1e-12)
 
 
-def test_an_entry_above_the_diagonal_is_not_overlooked():
-    matrix = np.eye(6)
-    matrix[0, 4] = 1
+@pytest.mark.parametrize("added", [np.eye(6, k=4), np.eye(6, k=1) + np.eye(6, k=-1)], ids=["far", "beside it"])
+def test_an_entry_above_the_diagonal_is_not_overlooked(added):
+    matrix = np.eye(6) + added
     for schema in (tff_mf.MinSep(min_sep=2, max_participations=3), tff_mf.FixedEpoch(min_sep=2, max_participations=3)):
         assert tff_mf.sensitivity(any_matrix(matrix), 6, schema) >= largest_norm(matrix, schema.patterns(6)) > 2
 
