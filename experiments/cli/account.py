@@ -100,7 +100,7 @@ def account(
     blocks = [
         f"{needed}{statements.line(claim)}",
         _screens.figures(facts, shown),
-        facts.get("amplified_statement", ""),
+        _of_amplified_noise(facts),
         f"Not checked: {'; '.join(claim.not_checked)}." if claim.not_checked else "",
     ]
     return Answer(statements.without_epsilon(facts) if refused else facts, blocks, failed=refused)
@@ -112,6 +112,12 @@ def _noise(question: Question, noise_multiplier: float | None, epsilon: float | 
         return noise_multiplier
     assert epsilon is not None
     return question.noise_multiplier(epsilon=epsilon, delta=delta)
+
+
+def _of_amplified_noise(facts: dict[str, Any]) -> str:
+    """Returns what holds if nobody ever learns a cohort, after the σ that is enough for it if that was asked for."""
+    sigma, statement = facts.get("amplified_noise_multiplier"), facts.get("amplified_statement", "")
+    return statement if sigma is None else f"{_screens.line('noise_multiplier', sigma)} {statement}"
 
 
 def _amplified(

@@ -245,9 +245,11 @@ class PrivateTraining(contextlib.AbstractContextManager["PrivateTraining"]):
             kinds = (Mapping, *typing.get_args(ClientData))
             validation.instance("data", data, kinds, "pass {id: dataset}, so that ids can be compared")
             clients = list(data if isinstance(data, Mapping) else data.client_ids)
-            if self.plan.secret_cohorts and not self._clients:
+            # Who has not trained yet may still train.
+            goes_on = self.rounds_done > 0 and self._final is None
+            if not self._clients and (goes_on or self.plan.secret_cohorts):
                 raise InputValueError(
-                    "data: no log has the clients of secret cohorts: call training.cohorts(clients) first, so that ids "
+                    "data: no log has all clients that may train: call training.cohorts(clients) first, so that ids "
                     "can be compared."
                 )
             trains = [client for client in clients if client in self._clients or self.guard.rounds_of(client)]

@@ -90,7 +90,8 @@ def check_empty(path: pathlib.Path) -> None:
     """Raises if a folder has a file, which is never overwritten."""
     if (path / names.RUN_JSON).is_file() or (path / names.SETTINGS_TOML).is_file():
         raise InputValueError(
-            f"out={str(path)!r} holds a run: go on with it by --resume (resume=True), or name another folder."
+            f"out={str(path)!r} holds a run: name another folder; or go on with it, if it was stopped, by --resume "
+            "(resume=True)."
         )
     if has_files(path):
         raise InputValueError(f"out={str(path)!r} is not empty: name another folder, or remove it.")

@@ -489,6 +489,11 @@ def other_clients(world):
         training.cohorts([*IDS[1:], "new"])
 
 
+def evaluated_before_its_clients_are_named(world):
+    with opened(world.left) as training:
+        training.evaluate({"client 0": dataset()})
+
+
 def argument(**given):
     return lambda world: opened(**{"folder": world.new, **given})
 
@@ -538,6 +543,7 @@ MISTAKES = [
     (by(lambda allowed: allowed[:3]), "are more than 2"),
     (lambda world: world.done.next(of(IDS[:1])), "no cohort waits"),
     (one_more_of_the_process, "rounds", aggregators.NoRoundsLeftError),
+    (evaluated_before_its_clients_are_named, "call training.cohorts"),
     (trained_after_evaluation, "training.evaluate used.* another folder"),
     (lambda world: world.waiting.report(end=True), "was begun and not computed"),
 ]
