@@ -35,6 +35,8 @@ def optimize(kind: str, out: str, **given: Any) -> Answer:
 
     Without --sampling and its parameters, each client is assumed to take part once; for banded, any number of times, as
     many rounds apart as there are bands. The assumed participation is printed.
+
+    BLTs have least MaxLoss, as in the paper, and others least RmsLoss, as in `tff-mf plan`: `--set objective=rms`.
     """
     validation.one_of("kind", kind, tuple(by_name.SEARCHES))
     files.check_file(out)

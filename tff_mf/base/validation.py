@@ -141,4 +141,4 @@ def instance(name: str, value: object, kind: type | tuple[type, ...], remedy: st
     """Raises unless `value` is an instance of one of the kinds; `remedy` says what to pass instead."""
     if not isinstance(value, kind):
         kinds = " or ".join(class_.__qualname__ for class_ in (kind if isinstance(kind, tuple) else (kind,)))
-        raise InputTypeError(f"{name}={value!r} must be a {kinds}: {remedy}.")
+        raise InputTypeError(f"{name}={value!r} must be of type {kinds}: {remedy}.")
