@@ -20,7 +20,7 @@ def check_central(plan: Plan) -> None:
         >>> check_central("a plan")
         Traceback (most recent call last):
         ...
-        tff_mf.base.errors.InputTypeError: plan='a plan' must be a Plan: make one with tff_mf.plan.
+        tff_mf.base.errors.InputTypeError: plan='a plan' must be of type Plan: make one with tff_mf.plan.
     """
     validation.instance("plan", plan, Plan, "make one with tff_mf.plan")
     for name in ("restart_every", "adaptive_count_stddev", "search"):
