@@ -12,6 +12,7 @@ import pathlib
 import random
 import signal
 import sys
+import tempfile
 import typing
 import uuid
 
@@ -135,6 +136,13 @@ def sample(cases, together=1, most=None):
         chosen.append(min(fresh, key=lambda case: sum(taken[each] for each in (*groups[case], *values[case]))))
         taken.update((*groups[chosen[-1]], *values[chosen[-1]]))
     return chosen
+
+
+@pytest.fixture(scope="session", autouse=True)
+def temporary_files(tmp_path_factory):
+    """Lets files that killed processes leave, such as code that TensorFlow generated, lie where pytest deletes them."""
+    os.environ["TMPDIR"] = str(tmp_path_factory.mktemp("temporary"))
+    tempfile.tempdir = None
 
 
 @pytest.fixture(scope="session")

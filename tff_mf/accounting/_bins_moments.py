@@ -219,9 +219,10 @@ def _proven(
         return math.inf
     steps = (points - 1) / moments.scale
     terms = np.power.outer(steps, np.arange(degree + 1)) * coefficients
-    gaps = terms.sum(axis=1) - 1e-14 * np.abs(terms).sum(axis=1) - heights * (1 + DELTA_SLACK)
+    values = terms.sum(axis=1) - 1e-14 * np.abs(terms).sum(axis=1)
+    gaps = values - heights * (1 + DELTA_SLACK)
     # At the jump the interval to its left has to be above 0 only.
-    before = np.where(points == below, gaps + heights * (1 + DELTA_SLACK), gaps) if below else gaps
+    before = np.where(points == below, values, gaps) if below else gaps
     first, second, third = (np.polynomial.Polynomial(coefficients).deriv(order) for order in (1, 2, 3))
     # p″ is convex: its largest value in an interval is at an end.
     bend = np.maximum(np.maximum(second(steps[:-1]), second(steps[1:])), 0) * (1 + 1e-9)

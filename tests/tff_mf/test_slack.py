@@ -1,0 +1,147 @@
+"""What is added for rounding errors is added on the safe side: more of it, at any place, makes no bound smaller.
+
+No oracle tells a slack of 1e-9 from one with the wrong sign. So each place of such a constant in a module is given so
+much that a wrong sign is seen, while all other places have none.
+"""
+
+import ast
+import importlib
+import inspect
+import math
+import types
+
+import numpy as np
+import pytest
+
+import tff_mf
+from tff_mf.accounting._bins_moments import dominating_pair
+from tff_mf.accounting.balls_in_bins import balls_in_bins_gram
+from tff_mf.mechanisms.grid import bounds_of
+from tff_mf.problem.grids import Grid
+
+PRODUCTS = np.array([0.3, 0.1, 0.05])
+COLUMNS = np.array([[0.5, 0.2], [0.4, 0.3], [0.3, 0.1]])
+PAIR = dominating_pair(balls_in_bins_gram(tff_mf.Identity(), 6, bins=3) / 4, relative_error=0.0)
+BOUNDS = bounds_of(tff_mf.BandedToeplitz(column=[1.0, 0.5]))
+
+
+def tails_without_epsilon(epsilon):
+    """How many tails leave no ε at δ = 1e-6, of many near the largest that does."""
+    return sum(epsilon(tail) == math.inf for tail in np.linspace(1e-8, 2e-8, 40).tolist())
+
+
+def of_gaussian(module):
+    def with_tail(tail):
+        return module.epsilon_with_tail(1e-6, 10 * tail, lambda rest: 1.0)
+
+    return [
+        *(module.delta_from_epsilon(epsilon, 0.5) for epsilon in (0.0, 1.0, 6.0)),
+        module.epsilon_from_delta(1e-6, 0.5),
+        -module.mu_from(1.0, 1e-6),
+        module.delta_with_tail(1.0, 0.5, 1e-3),
+        module.mu_of(1.0, 2.0),
+        tails_without_epsilon(with_tail),
+    ]
+
+
+def of_guarantee(module):
+    release = module.Guarantee(mu=0.5, tail=1e-9)
+    both = module.compose_guarantees(release, release)
+    return [release.epsilon_from_zcdp(1e-6), both.mu, both.tail, -release.effective_noise_multiplier]
+
+
+def of_search(module):
+    gamma, poisson = module.Search(mean=5.0, shape=1.0), module.Search(mean=9.0, shape=math.inf)
+    numbers = [
+        -gamma.gamma,
+        gamma.epsilon(0.5, 1e-6),
+        gamma._of_gamma(0.1)(3.0),
+        *(module.Search(mean=mean, shape=math.inf)._of_poisson(0.3)(3.0) for mean in (1.0, 9.0)),
+    ]
+    # Of tails alone.
+    module.Search._epsilon = lambda search, mu, delta: 1.0
+    return [*numbers, tails_without_epsilon(lambda tail: poisson.epsilon(0.1, 1e-6, tail=tail))]
+
+
+def of_b_min_sep(module):
+    chain = module.Chain(rounds=12, min_sep=4, probability=0.2)
+    return [
+        module.thinning(4, 0.2)[0],
+        module._of_moment(3.0, 3.0, 1e-6),
+        module.log_moment_of_tuples(PRODUCTS, 3, chain),
+        *(module.log_inverse_moment(PRODUCTS, 3.0, share, chain) for share in (0.0, 1.0)),
+        *module.log_moments(PRODUCTS, np.array([3]), chain),
+        *np.ravel(module.dominating(COLUMNS)),
+        *module.epsilons(COLUMNS[:, :1], chain, delta=1e-6),
+        *module.epsilons(COLUMNS, chain, delta=1e-6),
+    ]
+
+
+def of_bins(module):
+    moments = module.Moments.of(PAIR)
+    return [module.moment_delta(PAIR, moments, 0.8, 1e-2, remove=remove) for remove in (True, False)]
+
+
+def of_betting(module):
+    direction = module.Remove(sampler=module.Sampler(PAIR), powers=(0.1, 0.1, 0.2, 0.2), tilt=2.5)
+    return [direction.most(0.8), *direction.values(direction.sample(50, np.random.default_rng(0)), 0.8)]
+
+
+def of_grid(module):
+    cost = module.charge(BOUNDS, 20, 2, noise_multiplier=3.0, grid=Grid(bits=8, max_clients=9), dimension=100)
+    return [
+        *(cost.mu, cost.tail),
+        module.overflow(100, max_clients=90, clients_per_round=50.0),
+        module.delta_of_chain(1.0, 1e-6, cost, factor=0.01),
+        module.epsilon_of_chain(1e-6, cost, lambda delta: 1.0),
+    ]
+
+
+def of_error(module):
+    error = module.rounding_error(cell=2.0**-19, values=100, limit=9.0)
+    return [error.log_ratio, error.tail]
+
+
+# Of each module its constants, with what they are where there is none, and numbers that none may make smaller.
+MODULES = {
+    "numerics.gaussian": ({"_SLACK": 0.0, "_SENSITIVITY_SLACK": 0.0}, of_gaussian),
+    "numerics.normals._error": ({"_SLACK": 0.0}, of_error),
+    "accounting.guarantee": ({"SLACK": 0.0}, of_guarantee),
+    "accounting.search": ({"_SLACK": 0.0}, of_search),
+    "accounting.secret": ({"_SLACK": 0.0}, lambda module: [module.jensen_epsilon(1e-6, 0.2, 0.25)]),
+    "accounting.b_min_sep": ({"_SLACK": 0.0, "_LOG_SLACK": 0.0, "_GROWTH_SLACK": 0.0}, of_b_min_sep),
+    "accounting._bins_moments": ({"LOSS_SLACK": 0.0, "DELTA_SLACK": 0.0}, of_bins),
+    "accounting.betting": ({"LOSS_SLACK": 0.0, "DELTA_SLACK": 0.0}, of_betting),
+    "accounting.grid_charge": ({"EXP_SLACK": 0.0, "SLACK": 1.0}, of_grid),
+}
+
+
+class Slack(ast.NodeTransformer):
+    """Replaces each use of the constants by none, and that of number `place` by more."""
+
+    def __init__(self, none, place):
+        self.none, self.place, self.uses = none, place, []
+
+    def visit_Name(self, node):
+        if node.id not in self.none or not isinstance(node.ctx, ast.Load):
+            return node
+        self.uses.append(node.lineno)
+        return ast.copy_location(ast.Constant(self.none[node.id] + 0.03 * (len(self.uses) - 1 == self.place)), node)
+
+
+def with_slack(module, none, place):
+    slack, changed = Slack(none, place), types.ModuleType(module.__name__)
+    tree = ast.fix_missing_locations(slack.visit(ast.parse(inspect.getsource(module))))
+    exec(compile(tree, module.__file__, "exec"), changed.__dict__)
+    return changed, slack.uses
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_no_slack_makes_a_bound_smaller(name):
+    (none, numbers), module = MODULES[name], importlib.import_module(f"tff_mf.{name}")
+    without, uses = with_slack(module, none, None)
+    least = np.array(numbers(without))
+    for place, line in enumerate(uses):
+        found = np.array(numbers(with_slack(module, none, place)[0]))
+        assert np.all(found >= least), f"line {line}"
+        assert np.any(found > least), f"line {line} is of no number here"
