@@ -17,6 +17,7 @@ import tff_mf
 from tff_mf.accounting._bins_moments import dominating_pair
 from tff_mf.accounting.balls_in_bins import balls_in_bins_gram
 from tff_mf.mechanisms.grid import bounds_of
+from tff_mf.mechanisms.recursion import rows_of
 from tff_mf.problem.grids import Grid
 
 PRODUCTS = np.array([0.3, 0.1, 0.05])
@@ -97,6 +98,26 @@ def of_grid(module):
     ]
 
 
+def of_integers(module):
+    scaled = tff_mf.ScaledBLT(theta=[0.9, 0.5], omega=[0.25, 0.25], scales=np.linspace(0.5, 2, 20)).cast_to_float32()
+    banded = tff_mf.Banded(values=[np.linspace(1, 2, 20), [0.3] * 20]).cast_to_float32()
+    toeplitz = tff_mf.BandedToeplitz(column=[1.0, 0.3]).cast_to_float32()
+    bounds = [
+        module.Linear(scaled),
+        *(module.Rows(each, rows_of(each.encoder(20)), banded=True) for each in (banded, toeplitz)),
+        module.Rows(toeplitz, np.array([toeplitz.column]), banded=True),
+    ]
+    numbers = [module.unit(100.0, 2.0), *(module._sums(np.full((2, bands), 0.1)) for bands in (0, 3))]
+    for at in (each.at(100.0) for each in bounds):
+        numbers += [at.largest, at.error(20), at.column_change, at.largest_diagonal, -at.smallest_diagonal]
+    return numbers
+
+
+def of_trees(module):
+    trees = (module.Tree(20, variant=variant) for variant in ("full", "online"))
+    return [tree.grid_bounds().at(100.0).error(20) for tree in trees]
+
+
 def of_error(module):
     error = module.rounding_error(cell=2.0**-19, values=100, limit=9.0)
     return [error.log_ratio, error.tail]
@@ -106,6 +127,8 @@ def of_error(module):
 MODULES = {
     "numerics.gaussian": ({"_SLACK": 0.0, "_SENSITIVITY_SLACK": 0.0}, of_gaussian),
     "numerics.normals._error": ({"_SLACK": 0.0}, of_error),
+    "mechanisms.grid": ({"SLACK": 1.0}, of_integers),
+    "mechanisms.tree": ({"SLACK": 1.0}, of_trees),
     "accounting.guarantee": ({"SLACK": 0.0}, of_guarantee),
     "accounting.search": ({"_SLACK": 0.0}, of_search),
     "accounting.secret": ({"_SLACK": 0.0}, lambda module: [module.jensen_epsilon(1e-6, 0.2, 0.25)]),
