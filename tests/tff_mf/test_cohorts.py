@@ -2,9 +2,12 @@
 
 import collections
 import itertools
+import re
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from scipy.stats import chi2
 
 import tff_mf
@@ -110,6 +113,26 @@ def test_rounds_of_every_client_are_a_pattern_of_the_schema(rounds):
             assert len(cohorts) == rounds
             for client in range(clients):
                 assert schema.allows([t for t, cohort in enumerate(cohorts) if client in cohort])
+
+
+@given(*[st.integers(1, most) for most in (40, 12, 8, 6, 4)])
+def test_cohorts_that_do_not_exist_are_refused_with_changes_after_which_they_do(clients, rounds, each, min_sep, most):
+    most = min(most, (rounds - 1) // min_sep + 1)
+    given = {"clients_per_round": each, "min_sep": min_sep, "max_participations": most}
+
+    def cohorts(clients_per_round, **schema):
+        return tff_mf.MinSep(**schema).cohorts(clients, rounds, clients_per_round=clients_per_round)
+
+    if clients >= max(min(min_sep, rounds) * each, -(-rounds * each // most)):
+        assert len(cohorts(**given)) == rounds
+        return
+    with pytest.raises(tff_mf.InputError, match=f"the population has {clients}") as refused:
+        cohorts(**given)
+    said = str(refused.value).split("; ")[1]
+    assert ("no cohort fits" in said) == (clients < min(each, max(min(min_sep, rounds), -(-rounds // most))))
+    for change in said.removesuffix(" would fit.").split(" or ") if "would fit" in said else []:
+        changed = given | {name: int(value) for name, value in re.findall(r"(\w+)=(\d+)", change)}
+        assert len(cohorts(**changed)) == rounds, change
 
 
 def test_an_epoch_may_be_as_short_as_clients_wait():

@@ -144,6 +144,11 @@ def test_the_integers_of_fewer_rounds_are_bounded_by_the_rows_of_these(make_mech
     assert found.largest_within(rounds) <= found.largest
 
 
+def test_integers_that_may_exceed_2_to_the_52_are_refused(make_mechanism):
+    with pytest.raises(tff_mf.InputError, match=r"grid does not fit .* exceed 2\^52"):
+        on_grid(make_mechanism(24), deviation=2.0**52)
+
+
 @pytest.mark.parametrize("rounds", [1, 9, 40])
 def test_a_charge_is_that_of_the_rounds_of_its_run(rounds):
     """C⁻¹ of nine bands of ones is ±1 for ever: over 131,072 rounds, its integers grow to 29,000 times T·s."""

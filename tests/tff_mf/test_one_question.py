@@ -11,6 +11,8 @@ from tff_mf.accounting import bands_and_norm
 from tff_mf.accounting.b_min_sep import columns_of
 from tff_mf.accounting.balls_in_bins import balls_in_bins_gram
 
+from . import outside
+
 TWO_BANDS = tff_mf.BandedToeplitz(column=[1.0, 0.5])
 POPULATION = {"population": 100, "clients_per_round": 5}
 RUNS = {
@@ -82,6 +84,7 @@ def test_extreme_noise(name, sigma):
 
 
 IDENTITY = tff_mf.Identity()
+INFINITE = outside.geometric_class(coefficients=lambda self, rounds: np.full(rounds, np.inf))(alpha=0.1, beta=0.5)
 
 
 @pytest.mark.parametrize(
@@ -97,6 +100,7 @@ IDENTITY = tff_mf.Identity()
         (IDENTITY, tff_mf.BMinSep, {"min_sep": 3, "probability": 0}, "probability=0"),
         (IDENTITY, tff_mf.CyclicPoisson, {"groups": 2, "population": 1, "clients_per_round": 1}, "population=1"),
         (IDENTITY, tff_mf.Poisson, {"population": 50, "clients_per_round": 51}, "clients_per_round=51"),
+        (INFINITE, tff_mf.BallsInBins, {"groups": 2}, "entries of C that are not finite"),
         ("tree", tff_mf.CyclicPoisson, {"groups": 1, **POPULATION}, "mechanism='tree'"),
         (IDENTITY, str, {}, "sampling=''"),
     ],

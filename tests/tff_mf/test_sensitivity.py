@@ -170,7 +170,8 @@ def test_no_client_exceeds_the_sensitivity_with_restarts_of_any_length(kind, dat
     block = mechanism.encoder(mechanism.max_rounds or every)
     worst = largest_norm(restarted(block, rounds, every), schema.patterns(rounds))
     assert worst * (1 - 1e-12) <= found.value
-    if found.exact:
+    # The upper bound by counts is attained where no rounds have rows in common.
+    if found.exact or kind == "identity":
         assert found.value == pytest.approx(worst, rel=1e-9)
 
 

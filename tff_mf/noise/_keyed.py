@@ -296,8 +296,8 @@ def float32_at_least(name: str, value: float) -> np.float32:
     """Returns the smallest float32 that is at least `value`: noise is never rounded down.
 
     Example:
-        >>> bool(float32_at_least("stddev", 0.1) >= 0.1)
-        True
+        >>> float(float32_at_least("stddev", 0.5)), bool(float32_at_least("stddev", 0.1) >= 0.1)
+        (0.5, True)
     """
     with np.errstate(over="ignore"):
         rounded = np.float32(value)
