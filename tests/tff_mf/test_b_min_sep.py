@@ -32,6 +32,7 @@ def test_probability_of_a_population():
     """As the sampler has it, on average m clients take part."""
     p = tff_mf.BMinSep.of_population(population=400, clients_per_round=8, min_sep=10).probability
     assert 400 * Chain(rounds=1, min_sep=10, probability=p).cohort_probability == pytest.approx(8)
+    assert tff_mf.BMinSep.of_population(population=80, clients_per_round=8, min_sep=10).probability == 1
     with pytest.raises(ValueError, match="need 500 clients, but population=400"):
         tff_mf.BMinSep.of_population(population=400, clients_per_round=5, min_sep=100)
 
