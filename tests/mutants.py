@@ -1,10 +1,12 @@
-"""Changes the trusted base in one place at a time, and counts which changes the tests find that its page names.
+"""Changes the trusted base in one place at a time, and counts which changes the tests find.
 
+    .venv-core/bin/python -m pip install coverage
     .venv-core/bin/python tests/mutants.py --mutants 60 --out build/mutants.json
 
-docs/trusted-base.md leads through the modules, and says which tests compare each with something slower. Mutants are
-drawn with a fixed seed, all places of these modules alike: in the environment with TensorFlow of those that need it, in
-the other of the others. `--only` and `--tests` choose a module and tests, and `--tree` another checkout.
+docs/trusted-base.md leads through the modules. Mutants are drawn with a fixed seed, all places of these modules alike:
+in the environment with TensorFlow of those that need it, in the other of the others. All tests run once, unchanged, and
+then, for each mutant, those that ran its line, quickest first. `--only` and `--tests` choose a module and tests, and
+`--tree` another checkout.
 """
 
 import argparse
@@ -25,18 +27,23 @@ import sys
 import tempfile
 import time
 
+import pytest
+
 ROOT = pathlib.Path(__file__).parents[1]
 NEED_TENSORFLOW = ("noise/tensorflow/", "queries/", "aggregators/")
-# Of modules that the page names no tests of; and for all, wrong arguments.
-OF_OTHERS, OF_ALL = ("test_files.py", "test_same_integers.py", "test_sensitivity.py"), "test_refusals.py"
+# In an environment without TensorFlow, and in one with it.
+TESTS = ("tff_mf",), ("tff_mf", "aggregators")
+# These tests run commands in processes of their own, in the environment's installation, which has no change.
+ELSEWHERE = "test_missing_packages"
 # What the tests import from others, once for all mutants, each of which is tried in a fork.
 PRELOADED = (
-    *("pytest", "hypothesis.strategies", "numpy.testing", "mpmath", "msgspec", "safetensors.numpy"),
+    *("hypothesis.strategies", "numpy.testing", "mpmath", "msgspec", "safetensors.numpy"),
     *("scipy.optimize", "scipy.stats", "scipy.signal", "scipy.integrate", "dp_accounting.rdp"),
     *("dp_accounting.pld.privacy_loss_distribution", "tensorflow_federated", "tensorflow_privacy"),
 )
-# Seconds and bytes of one mutant: what hangs or eats all memory is found.
-LIMIT, MEMORY = 600, 16 << 30
+# Seconds of all tests, of the longest that tries a mutant, and of a mutant; its bytes. What hangs or eats all memory is
+# found.
+FIRST, LONGEST, LIMIT, MEMORY = 3600, 20, 600, 16 << 30
 PASSED = "passed"
 PYTEST = ["-q", "-n", "0", "-p", "no:cacheprovider", "-c", "../pyproject.toml", "--rootdir=.."]
 
@@ -93,23 +100,24 @@ def mutated(source, place):
     return ast.unparse(ast.fix_missing_locations(tree)), mutator.found
 
 
-def tests_of_modules(page):
-    """The test files of each module, by the parts of the page and the rows of its tables."""
-    found = {}
-    for part in re.split(r"\n(?=\d\. |\| )|\n\n", page):
-        tests = dict.fromkeys(re.findall(r"`(test_\w+\.py)`", part)) or OF_OTHERS
-        found |= {name: [*tests, OF_ALL] for name in re.findall(r"`([a-z_]+/[\w/]+\.py)`", part)}
-    return {name: tests for name, tests in found.items() if not name.startswith("tests/")}
+def modules_of(page):
+    """The modules that the page leads through."""
+    return [
+        name for name in dict.fromkeys(re.findall(r"`([a-z_]+/[\w/]+\.py)`", page)) if not name.startswith("tests/")
+    ]
+
+
+def path_of(name):
+    return pathlib.Path(name) if name.startswith("aggregators/") else pathlib.Path("tff_mf", name)
 
 
 def drawn(tree, names, count, seed):
     """Mutants as (module, file, place)."""
     places = []
     for name in names:
-        path = pathlib.Path(name) if name.startswith("aggregators/") else pathlib.Path("tff_mf", name)
         counter = Mutator()
-        counter.visit(ast.parse((tree / path).read_text()))
-        places += [(name, path, place) for place in range(counter.places)]
+        counter.visit(ast.parse((tree / path_of(name)).read_text()))
+        places += [(name, path_of(name), place) for place in range(counter.places)]
     return random.Random(seed).sample(places, min(count, len(places)))
 
 
@@ -126,8 +134,52 @@ class Failing:
     pytest_collectreport = pytest_runtest_logreport
 
 
-def failures(tree, tests):
-    """The first test that fails, of these files, in a fork that ends after `LIMIT` seconds; none if all pass."""
+class Lines:
+    """A pytest plugin that writes, at the end, which tests ran each line of a file, quickest first, if not too long."""
+
+    def __init__(self, file):
+        import coverage
+
+        self.file, self.seconds = file, {}
+        self.coverage = coverage.Coverage(data_file=None, config_file=False, include=["*/tff_mf/*", "*/aggregators/*"])
+
+    def pytest_sessionstart(self):
+        self.coverage.start()
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item):
+        self.coverage.switch_context(item.nodeid)
+        start = time.monotonic()
+        result = yield
+        self.seconds[item.nodeid] = time.monotonic() - start
+        self.coverage.switch_context("")
+        return result
+
+    def pytest_sessionfinish(self):
+        self.coverage.stop()
+        quickest = [test for test in sorted(self.seconds, key=self.seconds.get) if self.seconds[test] < LONGEST]
+        data, found = self.coverage.get_data(), {}
+        for file in data.measured_files():
+            ran = data.contexts_by_lineno(file)
+            found[file] = {line: [test for test in quickest if test in tests] for line, tests in ran.items()}
+        print(json.dumps(found), file=self.file)
+
+
+def tests_of(lines, source, line):
+    """The tests that ran the innermost statement of a line; of one that only imports run, all tests of the module."""
+    spans = [
+        (node.lineno, node.body[0].lineno - 1 if getattr(node, "body", None) else node.end_lineno)
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.stmt)
+    ]
+    first, last = min((span for span in spans if span[0] <= line <= span[1]), key=lambda span: span[1] - span[0])
+    of_line = [test for number in range(first, last + 1) for test in lines.get(str(number), ())]
+    found = dict.fromkeys(of_line or [test for tests in lines.values() for test in tests])
+    return [test.removeprefix("tests/") for test in found]
+
+
+def forked(tree, tests, plugin, *more, limit):
+    """What a plugin writes while these tests run in a fork, and how pytest ended, if not by then."""
     read, write = os.pipe()
     child = os.fork()
     if not child:
@@ -138,31 +190,35 @@ def failures(tree, tests):
             os.dup2(quiet, 1)
             os.dup2(quiet, 2)
             with os.fdopen(write, "w") as file:
-                print(run(tree, tests, file), file=file)
+                print(run(tree, tests, plugin(file), *more), file=file)
         os._exit(0)
     os.close(write)
     signal.signal(signal.SIGALRM, lambda *_: os.killpg(child, signal.SIGKILL))
-    signal.alarm(LIMIT)
+    signal.alarm(limit)
     with os.fdopen(read) as stream:
-        *failing, end = stream.read().splitlines() or [""]
+        written = stream.read().splitlines()
     signal.alarm(0)
     with contextlib.suppress(ProcessLookupError):
         os.killpg(child, signal.SIGKILL)
     os.waitpid(child, 0)
+    return written
+
+
+def failures(tree, tests):
+    """The first test that fails, of these; none if all pass."""
+    *failing, end = forked(tree, tests, Failing, "-x", limit=LIMIT) or [""]
     return failing or ([] if end == PASSED else [end or "out of time, or died"])
 
 
-def run(tree, tests, file):
+def run(tree, tests, plugin, *more):
     """What pytest ended with, `PASSED` or a number."""
-    import pytest
-
     os.chdir(tree / "tests")
     sys.path.insert(0, str(tree))
     # The packages of an editable installation lie beside each other.
     for name, module in list(sys.modules.items()):
         if name.startswith("__editable__"):
             module.MAPPING = {package: str(tree / pathlib.Path(path).name) for package, path in module.MAPPING.items()}
-    status = pytest.main([*PYTEST, "-x", *tests], plugins=[Failing(file)])
+    status = pytest.main([*PYTEST, *more, *tests], plugins=[plugin])
     return f"pytest ended with {status}" if status else PASSED
 
 
@@ -181,30 +237,34 @@ def main():
     parser.add_argument("--mutants", type=int, default=60)
     parser.add_argument("--seed", type=int, default=46)
     parser.add_argument("--only", default="", help="a part of the names of modules")
-    parser.add_argument("--tests", nargs="+", help="files in the folder of tests, in place of those of the page")
+    parser.add_argument("--tests", nargs="+", help="files or folders in the folder of tests")
     options = parser.parse_args()
     for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "PYTHONDONTWRITEBYTECODE"):
         os.environ[name] = "1"
     for module in PRELOADED:
         with contextlib.suppress(ImportError):
             importlib.import_module(module)
-    tests = tests_of_modules((options.tree / "docs" / "trusted-base.md").read_text(encoding="utf-8"))
     has_tensorflow = importlib.util.find_spec("tensorflow") is not None
-    names = [name for name in tests if name.startswith(NEED_TENSORFLOW) == has_tensorflow and options.only in name]
-    paths = {path.name: str(path.relative_to(ROOT / "tests")) for path in (ROOT / "tests").rglob("test_*.py")}
-    results, passing = [], {}
+    page = (options.tree / "docs" / "trusted-base.md").read_text(encoding="utf-8")
+    names = [
+        name for name in modules_of(page) if name.startswith(NEED_TENSORFLOW) == has_tensorflow and options.only in name
+    ]
+    results = []
     with tempfile.TemporaryDirectory() as folder:
-        tree = pathlib.Path(folder)
+        tree = pathlib.Path(folder).resolve()
         copied(options.tree, tree)
+        tests = options.tests or TESTS[has_tensorflow]
+        written = forked(tree, tests, Lines, "-k", f"not {ELSEWHERE}", limit=FIRST)
+        if written[-1:] != [PASSED]:
+            raise SystemExit(f"Tests do not pass without a change, {written[-1:]}: run them; or install coverage.")
+        lines = json.loads(written[0])
         for name, path, place in drawn(tree, names, options.mutants, options.seed):
-            files = tuple(options.tests or [paths[each] for each in tests[name]])
-            if not passing.setdefault(files, not failures(tree, files)):
-                raise SystemExit(f"{files} fail without a change: {failures(tree, files)}")
             source = (tree / path).read_text()
             code, change = mutated(source, place)
+            chosen = tests_of(lines.get(str(tree / path), {}), source, change["line"])
             (tree / path).write_text(code)
             start = time.monotonic()
-            found_by = (failures(tree, files) or [None])[0]
+            found_by = (failures(tree, chosen) or [None])[0] if chosen else None
             (tree / path).write_text(source)
             seconds = round(time.monotonic() - start, 1)
             results.append({"module": name, "place": place, **change, "seconds": seconds, "found_by": found_by})
