@@ -162,7 +162,7 @@ def test_a_value_that_descends_at_every_level_is_the_end_of_the_last():
 
 
 def test_levels_get_words_of_their_own(monkeypatch):
-    """Joint law: no two of the values are computed from the same output of the generator, even if all need all levels."""
+    """Joint law: no two of the values are computed from one output of the generator, even if all need all levels."""
     used = []
     monkeypatch.setattr(normals._philox, "PART", 2**10)
 
