@@ -1,21 +1,28 @@
-"""What is added for rounding errors is added on the safe side: more of it, at any place, makes no bound smaller.
+"""Bounds that ε is made of: slack for rounding errors is on the safe side, and no bound changes unnoticed.
 
 No oracle tells a slack of 1e-9 from one with the wrong sign. So each place of such a constant in a module is given so
-much that a wrong sign is seen, while all other places have none.
+much that a wrong sign is seen, while all other places have none: no bound may be smaller. And same_bounds.json has the
+bounds themselves, nearly all of which oracles are only below. After a change that is meant to change them:
+
+    .venv-core/bin/python tests/tff_mf/test_bounds.py
 """
 
 import ast
 import importlib
 import inspect
+import json
 import math
+import pathlib
 import types
 
 import numpy as np
 import pytest
 
 import tff_mf
+from tff_mf.accounting import poisson
 from tff_mf.accounting._bins_moments import dominating_pair
 from tff_mf.accounting.balls_in_bins import balls_in_bins_gram
+from tff_mf.accounting.guarantee import Level
 from tff_mf.mechanisms.grid import bounds_of
 from tff_mf.mechanisms.recursion import rows_of
 from tff_mf.problem.grids import Grid
@@ -75,6 +82,8 @@ def of_b_min_sep(module):
         *np.ravel(module.dominating(COLUMNS)),
         *module.epsilons(COLUMNS[:, :1], chain, delta=1e-6),
         *module.epsilons(COLUMNS, chain, delta=1e-6),
+        *np.ravel([module.epsilons(COLUMNS / 9, chain, delta=delta) for delta in (1e-2, 1e-5, 1e-12)]),
+        *module.epsilons(COLUMNS * 4, module.Chain(rounds=200, min_sep=9, probability=0.001), delta=1e-6),
     ]
 
 
@@ -83,9 +92,33 @@ def of_bins(module):
     return [module.moment_delta(PAIR, moments, 0.8, 1e-2, remove=remove) for remove in (True, False)]
 
 
-def of_betting(module):
+def of_direction(module):
     direction = module.Remove(sampler=module.Sampler(PAIR), powers=(0.1, 0.1, 0.2, 0.2), tilt=2.5)
     return [direction.most(0.8), *direction.values(direction.sample(50, np.random.default_rng(0)), 0.8)]
+
+
+def of_betting(module):
+    generator, direction = np.random.default_rng(0), module.remove_direction(PAIR, 0.8, np.random.default_rng(1))
+    proved = Level(epsilon=0.9, delta=1e-2, bound="proved", theorem="moments", direction="remove")
+    found = module.certified(proved, direction, 0.6, samples=4000, failure=1e-6, generator=generator)
+    return [*of_direction(module), direction.tilt, *direction.powers, found.epsilon, *module.approach(2.0, 1.0)]
+
+
+def of_poisson(module):
+    remove, add = module.query_losses(0.01, 0.5)
+    return [
+        *module.poisson_epsilons(100, 0.01, 0.5, 1e-6),
+        *module.poisson_epsilons(10, 0.5, 2.0, 1e-3),
+        *(len(losses(s, omega).losses) for losses in (remove, add) for s, omega in ((3.0, 0.0), (40.0, 9.0))),
+    ]
+
+
+def of_losses(module):
+    losses = poisson.query_losses(0.01, 0.5)[0]
+    return [
+        module._chernoff_error(losses, 100, 3.0, 1e-6, 0.3),
+        *(module.epsilon(losses, 100, delta, most=math.inf, gaussian=0.3) for delta in (1e-2, 1e-6, 1e-12)),
+    ]
 
 
 def of_grid(module):
@@ -119,12 +152,18 @@ def of_trees(module):
 
 
 def of_error(module):
-    error = module.rounding_error(cell=2.0**-19, values=100, limit=9.0)
-    return [error.log_ratio, error.tail]
+    errors = [
+        module.rounding_error(cell=2.0**-19, values=100, limit=limit) for limit in (4.0, 7.0, 9.0, 10.5, 12.0, 13.0)
+    ]
+    return [number for error in errors for number in (error.log_ratio, error.tail)]
+
+
+def of_limits(module):
+    return [module.rounding_error(cell=2.0**-19, values=values).limit for values in (10**3, 10**7, 10**9)]
 
 
 # Of each module its constants, with what they are where there is none, and numbers that none may make smaller.
-MODULES = {
+SLACKS = {
     "numerics.gaussian": ({"_SLACK": 0.0, "_SENSITIVITY_SLACK": 0.0}, of_gaussian),
     "numerics.normals._error": ({"_SLACK": 0.0}, of_error),
     "mechanisms.grid": ({"SLACK": 1.0}, of_integers),
@@ -134,9 +173,18 @@ MODULES = {
     "accounting.secret": ({"_SLACK": 0.0}, lambda module: [module.jensen_epsilon(1e-6, 0.2, 0.25)]),
     "accounting.b_min_sep": ({"_SLACK": 0.0, "_LOG_SLACK": 0.0, "_GROWTH_SLACK": 0.0}, of_b_min_sep),
     "accounting._bins_moments": ({"LOSS_SLACK": 0.0, "DELTA_SLACK": 0.0}, of_bins),
-    "accounting.betting": ({"LOSS_SLACK": 0.0, "DELTA_SLACK": 0.0}, of_betting),
+    "accounting.betting": ({"LOSS_SLACK": 0.0, "DELTA_SLACK": 0.0}, of_direction),
     "accounting.grid_charge": ({"EXP_SLACK": 0.0, "SLACK": 1.0}, of_grid),
 }
+
+# Of each module numbers that stay.
+STORED = {name: numbers for name, (_, numbers) in SLACKS.items()} | {
+    "numerics.normals._error": lambda module: [*of_error(module), *of_limits(module)],
+    "numerics.composed_losses": of_losses,
+    "accounting.betting": of_betting,
+    "accounting.poisson": of_poisson,
+}
+FILE = pathlib.Path(__file__).parent / "same_bounds.json"
 
 
 class Slack(ast.NodeTransformer):
@@ -159,12 +207,25 @@ def with_slack(module, none, place):
     return changed, slack.uses
 
 
-@pytest.mark.parametrize("name", MODULES)
+@pytest.mark.parametrize("name", SLACKS)
 def test_no_slack_makes_a_bound_smaller(name):
-    (none, numbers), module = MODULES[name], importlib.import_module(f"tff_mf.{name}")
+    (none, numbers), module = SLACKS[name], importlib.import_module(f"tff_mf.{name}")
     without, uses = with_slack(module, none, None)
     least = np.array(numbers(without))
     for place, line in enumerate(uses):
         found = np.array(numbers(with_slack(module, none, place)[0]))
         assert np.all(found >= least), f"line {line}"
         assert np.any(found > least), f"line {line} is of no number here"
+
+
+def bounds(name):
+    return list(map(float, STORED[name](with_slack(importlib.import_module(f"tff_mf.{name}"), {}, None)[0])))
+
+
+@pytest.mark.parametrize("name", STORED)
+def test_bounds_are_what_they_were(name):
+    np.testing.assert_allclose(bounds(name), json.loads(FILE.read_text())[name], rtol=1e-10)
+
+
+if __name__ == "__main__":
+    FILE.write_text(json.dumps({name: bounds(name) for name in STORED}, indent=1) + "\n")
