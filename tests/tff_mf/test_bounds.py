@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 import tff_mf
-from tff_mf.accounting import poisson
+from tff_mf.accounting import b_min_sep, balls_in_bins, poisson
 from tff_mf.accounting._bins_moments import dominating_pair
 from tff_mf.accounting.balls_in_bins import balls_in_bins_gram
 from tff_mf.accounting.guarantee import Level
@@ -30,7 +30,8 @@ from tff_mf.problem.grids import Grid
 PRODUCTS = np.array([0.3, 0.1, 0.05])
 COLUMNS = np.array([[0.5, 0.2], [0.4, 0.3], [0.3, 0.1]])
 PAIR = dominating_pair(balls_in_bins_gram(tff_mf.Identity(), 6, bins=3) / 4, relative_error=0.0)
-BOUNDS = bounds_of(tff_mf.BandedToeplitz(column=[1.0, 0.5]))
+TOEPLITZ = tff_mf.BandedToeplitz(column=[1.0, 0.5])
+BOUNDS = bounds_of(TOEPLITZ)
 
 
 def tails_without_epsilon(epsilon):
@@ -146,9 +147,28 @@ def of_integers(module):
     return numbers
 
 
+def of_rounds(module):
+    blt = tff_mf.BLT.production("b400").cast_to_float32()
+    return [module.Linear(blt).at(2.0**bits).rounds for bits in (20, 30, 34, 36)]
+
+
+def of_known_rounds(module):
+    """With p = 1, and of little noise."""
+    sampling = module.BMinSep(min_sep=4, probability=1.0)
+    return [
+        tff_mf.guarantee(TOEPLITZ, 12, sampling, noise_multiplier=sigma).at(delta=1e-6).epsilon for sigma in (0.05, 0.3)
+    ]
+
+
+def of_groups(module):
+    estimator = balls_in_bins.Estimator(balls_in_bins_gram(tff_mf.Identity(), 6, bins=3))
+    return [module.gram_error(24), *estimator.epsilons(2.0, 1e-6), estimator.noise_multiplier(2.0, 1e-6)]
+
+
 def of_trees(module):
-    trees = (module.Tree(20, variant=variant) for variant in ("full", "online"))
-    return [tree.grid_bounds().at(100.0).error(20) for tree in trees]
+    trees = [module.Tree(rounds, variant=variant) for rounds in (20, 5000) for variant in ("full", "online")]
+    bounds = [tree.grid_bounds().at(100.0) for tree in trees]
+    return [number for at in bounds for number in (at.largest, at.error(20))]
 
 
 def of_error(module):
@@ -181,6 +201,9 @@ SLACKS = {
 STORED = {name: numbers for name, (_, numbers) in SLACKS.items()} | {
     "numerics.normals._error": lambda module: [*of_error(module), *of_limits(module)],
     "numerics.composed_losses": of_losses,
+    "mechanisms.grid": lambda module: [*of_integers(module), *of_rounds(module)],
+    "accounting.b_min_sep": lambda module: [*of_b_min_sep(module), *of_known_rounds(b_min_sep)],
+    "accounting.balls_in_bins": of_groups,
     "accounting.betting": of_betting,
     "accounting.poisson": of_poisson,
 }
