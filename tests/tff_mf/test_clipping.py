@@ -254,6 +254,13 @@ def test_values_that_all_round_to_one_side(record, dtype, wide):
         assert math.sqrt(exact_square([sent])) >= 0.8 * 2**bits * min(1.0, value * math.sqrt(size))
 
 
+@pytest.mark.parametrize("bits", [1, 4, 8])
+def test_a_record_of_one_value_among_many_keeps_its_length(bits):
+    """At few bits, rounding is expected to lengthen it by more than the whole clip norm."""
+    ((sent,), _) = check([tf.one_hot(0, 2**16, 3.0)], 1.0, (bits, tf.int32))
+    assert sent[0] == 2**bits
+
+
 @given(seed=st.integers(0, 2**32), bits=st.integers(8, 20), clip_norm=st.sampled_from([1.0, 0.3]))
 def test_shorter_records_are_rounded_to_nearest(seed, bits, clip_norm):
     values = np.random.default_rng(seed).normal(size=20).astype(np.float32)
