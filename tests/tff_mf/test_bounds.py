@@ -14,6 +14,7 @@ import json
 import math
 import pathlib
 import types
+import unittest.mock
 
 import numpy as np
 import pytest
@@ -23,6 +24,7 @@ from tff_mf.accounting import b_min_sep, balls_in_bins, poisson
 from tff_mf.accounting._bins_moments import dominating_pair
 from tff_mf.accounting.balls_in_bins import balls_in_bins_gram
 from tff_mf.accounting.guarantee import Level
+from tff_mf.mechanisms._mechanism import _KINDS
 from tff_mf.mechanisms.grid import bounds_of
 from tff_mf.mechanisms.recursion import rows_of
 from tff_mf.problem.grids import Grid
@@ -231,7 +233,9 @@ class Slack(ast.NodeTransformer):
 def with_slack(module, none, place):
     slack, changed = Slack(none, place), types.ModuleType(module.__name__)
     tree = ast.fix_missing_locations(slack.visit(ast.parse(inspect.getsource(module))))
-    exec(compile(tree, module.__file__, "exec"), changed.__dict__)
+    # The kind of a mechanism stays that of its module.
+    with unittest.mock.patch.dict(_KINDS):
+        exec(compile(tree, module.__file__, "exec"), changed.__dict__)
     return changed, slack.uses
 
 
